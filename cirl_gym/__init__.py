@@ -1,0 +1,1 @@
+"""Worlds and offline data for counterfactual inverse reinforcement learning, as a Gymnasium plugin."""

@@ -1,0 +1,84 @@
+"""The simulator itself as an outcome model, so that the model's error and IRL's error can be told apart."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cirl_gym import dynamics
+from cirl_gym.batch import Batch
+from cirl_gym.dynamics import TumourState
+from cirl_gym.outcome_models.sequences import fold
+from cirl_gym.parameters import TumourParameters
+from cirl_gym.types import Float32Array, FloatArray, IntArray
+
+
+class OracleModel:
+    """Equation 22 without its noise; a state is the last p observations and treatments and how many were seen."""
+
+    features = dynamics.FEATURES
+    n_actions = dynamics.N_ACTIONS
+
+    def __init__(self, parameters: TumourParameters | None = None) -> None:
+        self.parameters = parameters or TumourParameters()
+
+    @property
+    def noise_scale(self) -> FloatArray:
+        """``[2]`` standard deviations of eps and eta."""
+        return self.parameters.noise
+
+    @property
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """``[2]`` limits of any observation."""
+        return np.zeros(2), self.parameters.highest
+
+    def start(self, obs: Float32Array) -> Float32Array:
+        """States ``[n, S]`` after one observation ``[n, 2]``."""
+        return self._pack(dynamics.initial_state(self.parameters, obs.astype(np.float64)))
+
+    def encode(self, batch: Batch) -> Float32Array:
+        """States ``[N, T+1, S]`` of every history; zero past the end."""
+        return fold(self, batch)
+
+    def predict(self, states: Float32Array) -> Float32Array:
+        """Expected next (x, z) ``[.., 2, 2]`` under both actions, not below zero."""
+        rows = self._unpack(states)
+        low, high = self.bounds
+        outcomes = [
+            np.clip(dynamics.expected_outcome(self.parameters, rows, actions), low, high)
+            for actions in self._every_action(rows)
+        ]
+        stacked = np.stack(outcomes, axis=1).reshape(*states.shape[:-1], self.n_actions, 2)
+        return stacked.astype(np.float32)
+
+    def end_probability(self, states: Float32Array) -> Float32Array:
+        """Exact probability ``[.., 2]`` that the process ends with this action."""
+        rows = self._unpack(states)
+        chances = [dynamics.end_probability(self.parameters, rows, actions) for actions in self._every_action(rows)]
+        return np.stack(chances, axis=1).reshape(*states.shape[:-1], self.n_actions).astype(np.float32)
+
+    def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
+        """States ``[.., S]`` after action and observation."""
+        rows = self._unpack(states)
+        newest = np.asarray(obs, dtype=np.float64).reshape(-1, 1, 2)
+        dose = np.asarray(actions, dtype=np.float64).reshape(-1, 1)
+        following = TumourState(
+            np.concatenate([newest, rows.course[:, :-1]], axis=1),
+            np.concatenate([dose, rows.doses[:, :-1]], axis=1),
+            np.minimum(rows.seen + 1, self.parameters.order),
+        )
+        return self._pack(following).reshape(states.shape)
+
+    def _every_action(self, rows: TumourState) -> list[IntArray]:
+        return [np.full(len(rows.seen), action, dtype=np.int64) for action in range(self.n_actions)]
+
+    def _pack(self, state: TumourState) -> Float32Array:
+        n = len(state.seen)
+        flat = [state.course.reshape(n, -1), state.doses, state.seen[:, None]]
+        return np.concatenate(flat, axis=1, dtype=np.float32)
+
+    def _unpack(self, states: Float32Array) -> TumourState:
+        p = self.parameters.order
+        flat = states.reshape(-1, 3 * p + 1).astype(np.float64)
+        # An all-zero row is padding: it counts one observation, so that nothing divides by zero.
+        seen = np.maximum(flat[:, -1].astype(np.int64), 1)
+        return TumourState(flat[:, : 2 * p].reshape(-1, p, 2), flat[:, 2 * p : 3 * p], seen)

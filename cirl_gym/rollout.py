@@ -1,0 +1,86 @@
+"""The one rollout loop: it owns memory, episode starts and the rule that every episode that was begun is finished."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Policy, World
+
+
+def observation(obs: Float32Array, previous: IntArray, n_actions: int) -> Float32Array:
+    """``[n, d + A]`` what a policy sees: raw features, then the one-hot previous action (none at t = 0: -1)."""
+    hot = previous[:, None] == np.arange(n_actions)
+    return np.concatenate([obs, hot], axis=1, dtype=np.float32)
+
+
+def rollout(
+    world: World,
+    policy: Policy,
+    episodes: int,
+    rng: np.random.Generator,
+    *,
+    deterministic: bool = True,
+    start: tuple[object, Float32Array] | None = None,
+) -> Batch:
+    """Act in a world until every episode has ended, at the latest at its horizon.
+
+    Args:
+        world: where to act.
+        policy: who acts.
+        episodes: how many episodes, all at once.
+        rng: starts, noise and ends; the policy has a generator of its own.
+        deterministic: handed to the policy.
+        start: states and observations ``[episodes, d]`` to begin from; default: the world's own draw.
+
+    Returns:
+        The episodes as a batch, named "0", "1", ... in order.
+    """
+    state, obs = world.reset(episodes, rng) if start is None else start
+    if len(obs) != episodes:
+        raise ValueError(f"rollout: {episodes} episodes asked for, {len(obs)} starts given")
+    alive: BoolArray = np.ones(episodes, dtype=np.bool_)
+    terminated: BoolArray = np.zeros(episodes, dtype=np.bool_)
+    previous: IntArray = np.full(episodes, -1, dtype=np.int64)
+    lengths: IntArray = np.zeros(episodes, dtype=np.int64)
+    courses, taken = [obs], []
+    memory, begin = None, np.ones(episodes, dtype=np.bool_)
+    for _ in range(world.horizon):
+        chosen, memory = policy.predict(observation(obs, previous, world.n_actions), memory, begin, deterministic)
+        actions: IntArray = np.asarray(chosen, dtype=np.int64)
+        # Ended episodes go on unseen, so that the numbers drawn for one episode do not depend on the others' ends.
+        state, obs, _, ended = world.step(state, actions, rng)
+        lengths += alive
+        terminated |= alive & ended
+        alive &= ~ended
+        begin = np.zeros(episodes, dtype=np.bool_)
+        previous = actions
+        courses.append(obs)
+        taken.append(actions)
+        if not alive.any():
+            break
+    return Batch(
+        obs=np.stack(courses, axis=1),
+        actions=np.stack(taken, axis=1),
+        lengths=lengths,
+        terminated=terminated,
+        truncated=~terminated,
+        features=world.features,
+        action_names=tuple(str(a) for a in range(world.n_actions)),
+        ids=tuple(str(i) for i in range(episodes)),
+    )
+
+
+def discounted(batch: Batch, values: FloatArray, gamma: float) -> FloatArray:
+    """``[N, ..]`` sum over t = 0..T-1 of gamma^t values[:, t] for ``values [N, T, ..]``; gamma restarts per episode."""
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"gamma must lie between 0 and 1, got {gamma}")
+    weights = np.where(batch.mask, gamma ** np.arange(batch.horizon, dtype=np.float64), 0.0)
+    total: FloatArray = np.einsum("nt,nt...->n...", weights, values)
+    return total
+
+
+def returns(batch: Batch, feature_map: FeatureMap, w: FloatArray, gamma: float = 1.0) -> FloatArray:
+    """``[N]`` discounted sums of the reward w . phi(x_{t+1}) that the episodes really earned (equation 23)."""
+    return discounted(batch, feature_map(batch.next_obs) @ np.asarray(w, dtype=np.float64), gamma)

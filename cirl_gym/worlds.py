@@ -1,0 +1,98 @@
+"""The two batched worlds behind the environments: the simulator, and any outcome model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from cirl_gym import dynamics
+from cirl_gym.dynamics import TumourState
+from cirl_gym.parameters import TumourParameters
+from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel, Step
+
+
+class TumourWorld:
+    """The simulator (paper, section 5.1) as a :class:`~cirl_gym.types.World`."""
+
+    features = dynamics.FEATURES
+    n_actions = dynamics.N_ACTIONS
+
+    def __init__(self, parameters: TumourParameters | None = None, *, noise: bool = True) -> None:
+        self.parameters = parameters or TumourParameters()
+        self.noise = noise
+
+    @property
+    def horizon(self) -> int:
+        """Largest number of actions of an episode."""
+        return self.parameters.horizon
+
+    def reset(self, n: int, rng: np.random.Generator) -> tuple[TumourState, Float32Array]:
+        """Draw n patients."""
+        return self.start(dynamics.draw_start(self.parameters, n, rng))
+
+    def start(self, first: FloatArray) -> tuple[TumourState, Float32Array]:
+        """Begin with given patients ``[n, 2]``."""
+        state = dynamics.initial_state(self.parameters, first)
+        return state, dynamics.observe(state).astype(np.float32)
+
+    def step(self, state: TumourState, actions: IntArray, rng: np.random.Generator) -> Step:
+        """One step of equation 22 for every patient."""
+        noise = self.parameters.noise * rng.standard_normal((len(actions), 2)) if self.noise else np.zeros(2)
+        state = dynamics.transition(self.parameters, state, actions, noise)
+        obs = dynamics.observe(state).astype(np.float32)
+        return Step(state, obs, obs, dynamics.terminal(self.parameters, state))
+
+
+class CounterfactualWorld:
+    """h' = (h, a, phi(h, a)) in any outcome model, from given first histories (paper, appendix C)."""
+
+    def __init__(
+        self,
+        model: OutcomeModel,
+        starts: Float32Array,
+        horizon: int,
+        *,
+        outcome: Literal["expected", "sampled"] = "expected",
+    ) -> None:
+        if outcome not in ("expected", "sampled"):
+            raise ValueError(f"outcome must be 'expected' or 'sampled', got {outcome!r}")
+        if starts.ndim != 2 or starts.shape[1] != len(model.features) or len(starts) == 0:
+            raise ValueError(f"starts must be [n, {len(model.features)}] with n >= 1, got {starts.shape}")
+        self.model = model
+        self.starts = starts
+        self._horizon = horizon
+        self.outcome = outcome
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the d features."""
+        return self.model.features
+
+    @property
+    def n_actions(self) -> int:
+        """A, the number of actions."""
+        return self.model.n_actions
+
+    @property
+    def horizon(self) -> int:
+        """Largest number of actions of an episode."""
+        return self._horizon
+
+    def reset(self, n: int, rng: np.random.Generator) -> tuple[Float32Array, Float32Array]:
+        """Begin with n first observations: every start once while they last, then drawn."""
+        rows = np.arange(n) if n <= len(self.starts) else rng.integers(len(self.starts), size=n)
+        obs = self.starts[rows]
+        return self.model.start(obs), obs
+
+    def step(self, state: Float32Array, actions: IntArray, rng: np.random.Generator) -> Step:
+        """Append the action and its expected (or sampled) outcome to every history; it may end (p_end)."""
+        rows = np.arange(len(actions))
+        expected = self.model.predict(state)[rows, actions]
+        ended = rng.random(len(actions)) < self.model.end_probability(state)[rows, actions]
+        obs = expected
+        if self.outcome == "sampled":
+            low, high = self.model.bounds
+            noise = self.model.noise_scale * rng.standard_normal(expected.shape)
+            obs = np.clip(expected + noise, low, high).astype(np.float32)
+        return Step(self.model.advance(state, actions, obs), obs, expected, ended)
