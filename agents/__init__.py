@@ -1,0 +1,1 @@
+"""Policies: the successor-feature agent, the stochastic expert, behaviour cloning."""

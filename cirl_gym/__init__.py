@@ -1,1 +1,20 @@
 """Worlds and offline data for counterfactual inverse reinforcement learning, as a Gymnasium plugin."""
+
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.parameters import TumourParameters
+from cirl_gym.registration import register_envs
+from cirl_gym.rollout import rollout
+from cirl_gym.worlds import CounterfactualWorld, TumourWorld
+
+__all__ = [
+    "Batch",
+    "CounterfactualWorld",
+    "FeatureMap",
+    "TumourParameters",
+    "TumourWorld",
+    "register_envs",
+    "rollout",
+]
+
+register_envs()

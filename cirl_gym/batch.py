@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.types import BoolArray, Float32Array, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cirl_gym.table_report import TableReport
+    from cirl_gym.table_schema import TableColumns, TableOptions
 
 SCHEMA = 1
 
@@ -72,12 +79,15 @@ class Batch:
 
         live_obs = np.arange(steps + 1) <= lengths[:, None]
         live_actions = np.arange(steps) < lengths[:, None]
-        obs = np.where(live_obs[..., None], obs, 0)
+        if obs.dtype.kind not in "fiub":
+            raise ValueError(f"Batch: obs must be numbers, got {obs.dtype}")
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is named below
+            obs = np.where(live_obs[..., None], obs, 0).astype(np.float32)
         if not np.isfinite(obs).all():
             episode, step, column = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
             raise ValueError(
                 f"Batch: obs of episode {self.ids[episode]!r}, step {step}, feature {self.features[column]!r} "
-                "is not finite"
+                "is not finite as float32"
             )
         actions = np.where(live_actions, actions, 0)
         actions = _whole_numbers("actions", actions)
@@ -87,9 +97,6 @@ class Batch:
                 f"Batch: action of episode {self.ids[episode]!r}, step {step} is {actions[episode, step]}, "
                 f"not within 0..{self.n_actions - 1}"
             )
-        obs = obs.astype(np.float32)
-        if not np.isfinite(obs).all():
-            raise ValueError("Batch: obs holds a value too large for float32")
         for name, array in (
             ("obs", obs),
             ("actions", actions),
@@ -132,7 +139,7 @@ class Batch:
     @property
     def horizon(self) -> int:
         """T, the longest number of actions."""
-        return self.actions.shape[1]
+        return int(self.actions.shape[1])
 
     @property
     def n_steps(self) -> int:
@@ -205,6 +212,21 @@ class Batch:
         """Write an ``.npz`` whole, without pickle."""
         arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
         write_arrays(path, {"schema": np.array(SCHEMA), **arrays})
+
+    @classmethod
+    def from_dataframe(
+        cls, frame: pd.DataFrame, columns: TableColumns | None = None, options: TableOptions | None = None
+    ) -> tuple[Batch, TableReport]:
+        """A table, one row per episode and time, as a batch, and the account of its rows.
+
+        See :func:`cirl_gym.tables.from_dataframe`; to hold episodes out, :func:`cirl_gym.tables.prepare_table`.
+
+        Raises:
+            ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
+        """
+        from cirl_gym.tables import from_dataframe
+
+        return from_dataframe(frame, columns, options)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Batch:

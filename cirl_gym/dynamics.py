@@ -95,4 +95,5 @@ def end_probability(parameters: TumourParameters, state: TumourState, actions: I
     scale = np.maximum(parameters.noise, 1e-12)
     below = ndtr((parameters.limits - expected) / scale)
     cured = ndtr(-expected[:, 0] / scale[0])
-    return 1.0 - np.maximum(below[:, 0] - cured, 0.0) * below[:, 1]
+    ended: FloatArray = 1.0 - np.maximum(below[:, 0] - cured, 0.0) * below[:, 1]
+    return ended

@@ -65,13 +65,14 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
 
     Raises:
         ValueError: the file is not a whole ``.npz`` without objects; the message names it.
+        OSError: there is no such file, or it may not be read.
     """
-    import zipfile
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
+    with Path(path).open("rb") as file:
+        try:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("not an .npz archive")
             return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
-        raise ValueError(f"{path} cannot be read as arrays: {error}") from error
+        # A damaged archive fails in any of zipfile's, zlib's and NumPy's ways, some of them undocumented.
+        except Exception as error:
+            raise ValueError(f"{path} cannot be read as arrays: {error}") from error

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from cirl_gym.types import FloatArray
 
@@ -66,11 +68,11 @@ class TumourParameters:
             if field.name == "lags":
                 if value not in ("repeat", "available"):
                     raise ValueError(f"TumourParameters.lags must be 'repeat' or 'available', got {value!r}")
-            elif not math.isfinite(value):
+            elif not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"TumourParameters.{field.name} must be finite, got {value!r}")
         for name in ("order", "horizon"):
             value = getattr(self, name)
-            if value != int(value) or value < 1:
+            if not isinstance(value, int) or value < 1:
                 raise ValueError(f"TumourParameters.{name} must be a whole number of at least 1, got {value!r}")
         for name in ("tumour_max", "side_max"):
             if getattr(self, name) <= 0:
@@ -81,45 +83,54 @@ class TumourParameters:
         for start, limit in (("tumour_start_mean", "tumour_max"), ("side_start_mean", "side_max")):
             # First values are redrawn until they lie inside (0, limit): a mean outside could take for ever.
             if not 0 < getattr(self, start) < getattr(self, limit):
-                raise ValueError(f"TumourParameters.{start} must lie between 0 and {limit}, got {getattr(self, start)!r}")
+                raise ValueError(
+                    f"TumourParameters.{start} must lie between 0 and {limit}, got {getattr(self, start)!r}"
+                )
 
     @classmethod
     def as_printed(cls) -> TumourParameters:
         """The z line as the paper prints it: ``+ 0.5 sum(a) - p``. Side effects are then 0 from the first step on."""
         return cls(side_effect=0.5, side_drift=-5.0)
 
-    @property
+    @cached_property
     def effect(self) -> FloatArray:
         """``[2]`` change of (x, z) per treatment among the last p."""
-        return np.array([self.tumour_effect, self.side_effect])
+        return _fixed([self.tumour_effect, self.side_effect])
 
-    @property
+    @cached_property
     def drift(self) -> FloatArray:
         """``[2]`` change of (x, z) per step without treatment."""
-        return np.array([self.tumour_drift, self.side_drift])
+        return _fixed([self.tumour_drift, self.side_drift])
 
-    @property
+    @cached_property
     def noise(self) -> FloatArray:
         """``[2]`` standard deviations of (eps, eta)."""
-        return np.array([self.tumour_noise, self.side_noise])
+        return _fixed([self.tumour_noise, self.side_noise])
 
-    @property
+    @cached_property
     def start_mean(self) -> FloatArray:
         """``[2]`` means of (x_0, z_0)."""
-        return np.array([self.tumour_start_mean, self.side_start_mean])
+        return _fixed([self.tumour_start_mean, self.side_start_mean])
 
-    @property
+    @cached_property
     def start_sd(self) -> FloatArray:
         """``[2]`` standard deviations of (x_0, z_0)."""
-        return np.array([self.tumour_start_sd, self.side_start_sd])
+        return _fixed([self.tumour_start_sd, self.side_start_sd])
 
-    @property
+    @cached_property
     def limits(self) -> FloatArray:
         """``[2]`` (x_max, z_max)."""
-        return np.array([self.tumour_max, self.side_max])
+        return _fixed([self.tumour_max, self.side_max])
 
-    @property
+    @cached_property
     def highest(self) -> FloatArray:
         """``[2]`` upper bound of any observation: the largest step beyond the limits, with ten deviations of noise."""
         largest_step = np.maximum(self.effect, 0.0) * self.order + self.drift
-        return self.limits + np.maximum(largest_step, 0.0) + 10.0 * self.noise
+        return _fixed(self.limits + np.maximum(largest_step, 0.0) + 10.0 * self.noise)
+
+
+def _fixed(values: npt.ArrayLike) -> FloatArray:
+    """A read-only array: it is made once and handed to everybody."""
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array

@@ -84,3 +84,29 @@ def discounted(batch: Batch, values: FloatArray, gamma: float) -> FloatArray:
 def returns(batch: Batch, feature_map: FeatureMap, w: FloatArray, gamma: float = 1.0) -> FloatArray:
     """``[N]`` discounted sums of the reward w . phi(x_{t+1}) that the episodes really earned (equation 23)."""
     return discounted(batch, feature_map(batch.next_obs) @ np.asarray(w, dtype=np.float64), gamma)
+
+
+def act_along(policy: Policy, batch: Batch, *, deterministic: bool = True) -> IntArray:
+    """What a policy would do along the batch's own histories, whatever it would have done before.
+
+    Every step shows what was observed and, as previous action, the one really taken. The policy's memory is carried
+    from t = 0 on.
+
+    Args:
+        policy: who is asked.
+        batch: the histories.
+        deterministic: handed to the policy.
+
+    Returns:
+        ``[N, T]`` actions, zero on padding.
+    """
+    n = len(batch)
+    chosen = np.zeros_like(batch.actions)
+    previous: IntArray = np.full(n, -1, dtype=np.int64)
+    memory = None
+    for step in range(int(batch.lengths.max())):
+        seen = observation(batch.obs[:, step], previous, batch.n_actions)
+        begin = np.full(n, step == 0, dtype=np.bool_)
+        chosen[:, step], memory = policy.predict(seen, memory, begin, deterministic)
+        previous = batch.actions[:, step]
+    return np.where(batch.mask, chosen, 0)

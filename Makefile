@@ -1,0 +1,62 @@
+# `make demo` and `make test` need nothing but python3 >= 3.10: each makes .venv, installs everything, then runs.
+#
+#   make demo ARGS="--quick --seed 1"    options of `cirl demo`
+#   make test PYTHON=python3.12          another interpreter (run `make clean` first to change an existing .venv)
+#   make demo TORCH="torch==2.13.0 --index-url URL"    another source of PyTorch, e.g. an index of CPU-only wheels
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+PYTEST := $(BIN)/python -m pytest -n 2
+BENCHMARKS := $(wildcard benchmarks/*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint type bench clean
+
+help:
+	@echo "make demo       simulate experts, learn what they traded off, compare with the truth"
+	@echo "make test       the test suite; make test-slow: the long experiments"
+	@echo "make lint type  ruff and mypy"
+	@echo "make bench      the scripts in benchmarks/"
+	@echo "make install    only fill .venv; make clean: remove it and every cache"
+
+install: $(STAMP)
+
+# PyTorch goes first, so that it is the stated build: what depends on it would fetch the newest one with all of CUDA.
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.10 or newer, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "error: $$($(PYTHON) --version 2>&1) is too old; Python 3.10 or newer is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "error: '$(PYTHON) -m venv' failed; its module may be a package of its own (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@echo "Installing into .venv, once; this takes a few minutes."
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+# One thread: small recurrent networks are slower with more, and results stay the same to the byte.
+demo test test-slow: export OMP_NUM_THREADS = 1
+
+demo: install
+	$(BIN)/cirl demo $(ARGS)
+
+test: install
+	$(PYTEST)
+
+test-slow: install
+	$(PYTEST) -m slow
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+type: install
+	$(BIN)/mypy
+
+bench: install
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

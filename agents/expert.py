@@ -1,0 +1,95 @@
+"""The simulated expert: the successor-feature agent trained on the simulator, acting with a share of chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agents.successor import SuccessorAgent, SuccessorConfig
+from agents.successor_policy import SuccessorPolicy
+from agents.successor_training import Problem, ProgressCallback, fit_successor
+from agents.weights import fixed_weights
+from cirl_gym import dynamics
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.parameters import TumourParameters
+from cirl_gym.types import FloatArray
+
+_STARTS = 4096
+
+
+@dataclass(frozen=True)
+class Expert:
+    """An agent with its true preferences and its inverse temperature.
+
+    P(a) = softmax(kappa Q(h, a)); for two actions that is sigmoid(kappa (Q(h, 1) - Q(h, 0))). The paper (appendix E)
+    prints Bernoulli(sigmoid(kappa Q(h, a))), which with Q <= 0 could never treat with more than one half: a slip.
+
+    Raises:
+        ValueError: kappa is negative or not finite.
+    """
+
+    agent: SuccessorAgent
+    """Solved for ``w``."""
+    w: FloatArray
+    """``[d]`` true reward weights, L1 norm 1."""
+    kappa: float
+    """Inverse temperature; the larger, the fewer mistakes."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.kappa < np.inf:
+            raise ValueError(f"kappa must be a finite number, not negative, got {self.kappa}")
+
+    def policy(self, seed: int = 0) -> SuccessorPolicy:
+        """The behaviour policy; ``deterministic=True`` in :meth:`predict` gives the optimal one."""
+        return self.agent.policy(self.w, self.kappa, seed)
+
+    def probabilities(self, batch: Batch) -> FloatArray:
+        """Chances ``[N, T, A]`` of every action along a batch; rows on padding mean nothing."""
+        value = self.kappa * self.agent.q(batch, self.w)
+        chance = np.exp(value - value.max(axis=-1, keepdims=True))
+        total: FloatArray = chance / chance.sum(axis=-1, keepdims=True)
+        return total
+
+
+def train_expert(
+    parameters: TumourParameters,
+    w: FloatArray,
+    gamma: float,
+    kappa: float,
+    config: SuccessorConfig,
+    rng: np.random.Generator,
+    progress: ProgressCallback | None = None,
+) -> Expert:
+    """Solve the simulator for one preference (paper, appendix E).
+
+    Args:
+        parameters: the simulator.
+        w: ``[2]`` true reward weights, L1 norm at most 1; only their direction matters to what is optimal, but a
+            smaller norm makes a smaller kappa.
+        gamma: discount factor in [0, 1].
+        kappa: inverse temperature for weights as given.
+        config: how to train.
+        rng: everything that is drawn.
+        progress: called with (done, total).
+
+    Raises:
+        ValueError: the weights are not two finite numbers of L1 norm at most 1, or gamma or kappa is out of range.
+    """
+    weights = np.asarray(w, dtype=np.float64)
+    norm = float(np.abs(weights).sum())
+    if weights.shape != (2,) or not np.isfinite(weights).all() or norm > 1 + 1e-9:
+        raise ValueError(f"weights must be two finite numbers with L1 norm at most 1, got {w}")
+    model = OracleModel(parameters)
+    problem = Problem(
+        model=model,
+        feature_map=FeatureMap.from_parameters(parameters, model.features),
+        starts=dynamics.draw_start(parameters, _STARTS, rng).astype(np.float32),
+        horizon=parameters.horizon,
+        gamma=gamma,
+        weights=fixed_weights(weights),
+    )
+    agent = fit_successor(problem, config, rng, progress)
+    return Expert(agent, agent.checked_weights(weights), kappa * norm)

@@ -1,0 +1,219 @@
+"""The successor-feature agent: psi(h, a; w) for every w in one training, by one backward sweep in a world model.
+
+psi^pi(h, a) is the discounted sum of phi from h on when a is taken first and pi acts after it (paper, section 4.1,
+there written mu^pi(h, a)); for preferences w, Q(h, a) = w . psi(h, a; w), and the policy is greedy in Q.
+
+How it is learnt (policy search by dynamic programming, Bagnell et al. 2003, with successor features):
+
+1. Histories are imagined in the world model under policies that treat at random rates, so that every stretch of
+   treatment and of sparing is seen; the batch's own histories are added where there is a batch.
+2. Backwards over t = T-1 .. 0: for each history h_t, a drawn w and **every** action, the target is exact: take the
+   action, then follow the greedy policy of the stages already learnt to the end of the episode in the world model.
+   Nothing is bootstrapped, so that no error of one stage enters the next one's values, only its choices; and a deep
+   local optimum such as "always treat" is no trap, since later stages are solved before earlier ones.
+3. When acting, the network only guides a beam search over plans (:mod:`agents.planning`), and psi is the exact
+   discounted sum of phi along the best plan found, so that w . psi = Q holds exactly.
+
+The memory of the agent is the world model's own state, which by construction is all that the world model needs of a
+history. It is carried from step to step like any recurrent policy's.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agents.planning import plan
+from agents.staged_network import StagedNetwork
+from agents.successor_policy import SuccessorPolicy
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
+from cirl_gym.types import Float32Array, FloatArray, OutcomeModel
+
+_PLANS_AT_ONCE = 16384
+
+
+@dataclass(frozen=True)
+class SuccessorConfig:
+    """How :func:`agents.successor_training.fit_successor` trains.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    episodes: int = 4096
+    """Imagined episodes."""
+    weights_per_history: int = 2
+    """How many w are drawn for each history."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the hidden layers of each stage."""
+    gradient_steps: int = 200
+    """Gradient steps per stage."""
+    batch_size: int = 1024
+    """Histories per gradient step."""
+    learning_rate: float = 3e-3
+    """Adam's, falling linearly to zero within each stage."""
+    advantage_weight: float = 5.0
+    """Differences between actions decide; they are this many times as heavy in the loss as the common level."""
+    width: int = 16
+    """Plans kept in the beam search when acting (in training 1: the greedy policy is followed)."""
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "weights_per_history", "gradient_steps", "batch_size", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"SuccessorConfig.{name} must be at least 1, got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"SuccessorConfig.learning_rate must be positive, got {self.learning_rate}")
+
+
+class SuccessorAgent:
+    """psi for every w, and the policies and feature expectations that follow from it.
+
+    Usable without IRL: one training gives the (near) optimal policy of any preference.
+    """
+
+    def __init__(
+        self,
+        model: OutcomeModel,
+        feature_map: FeatureMap,
+        network: StagedNetwork,
+        gamma: float,
+        state_mean: Float32Array,
+        state_scale: Float32Array,
+        width: int = 16,
+    ) -> None:
+        self.model, self.feature_map, self.network, self.gamma = model, feature_map, network, gamma
+        self.state_mean, self.state_scale = state_mean, state_scale
+        self.width = width
+
+    @property
+    def horizon(self) -> int:
+        """T, number of stages."""
+        return len(self.network.stages)
+
+    def network_psi(self, t: int, states: Float32Array, w: FloatArray) -> Float32Array:
+        """psi(h_t, a; w) ``[n, A, d]`` as the network has it, for states ``[n, S]`` and one w per row ``[n, d]``."""
+        with torch.no_grad():
+            psi = self.network.psi(t, self.inputs(states), torch.from_numpy(w.astype(np.float32)))
+        out: Float32Array = psi.numpy()
+        return out
+
+    def inputs(self, states: Float32Array) -> torch.Tensor:
+        """Standardised states, as the network takes them."""
+        return torch.from_numpy((states - self.state_mean) / self.state_scale)
+
+    def values(self, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
+        """Q(h_t, a; w) ``[n, A]`` as the network has it."""
+        values: FloatArray = np.einsum("nad,nd->na", self.network_psi(t, states, w), w)
+        return values
+
+    def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
+        """psi(h_t, a; w) of the best plans found, ``[n, A, d]`` (:func:`agents.planning.plan`), one w per row."""
+        width = self.width if width is None else width
+        # Some thousand plans at a time stay in the processor's cache.
+        size = max(_PLANS_AT_ONCE // (width * self.model.n_actions), 1)
+        parts = [
+            plan(
+                self.model,
+                self.feature_map,
+                self.values,
+                t=t,
+                horizon=self.horizon,
+                gamma=self.gamma,
+                states=states[first : first + size],
+                w=w[first : first + size],
+                width=width,
+            )
+            for first in range(0, len(states), size)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, self.model.n_actions, w.shape[1]))
+
+    def psi(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
+        """Successor features ``[N, T, A, d]`` for every history and action of a batch; zero on padding."""
+        weights = self.checked_weights(w)
+        states = self.model.encode(batch)
+        self.check_horizon(batch.horizon)
+        psi = np.zeros((len(batch), batch.horizon, self.model.n_actions, len(weights)))
+        for t in range(batch.horizon):
+            alive = np.flatnonzero(batch.mask[:, t])
+            psi[alive, t] = self.planned_psi(t, states[alive, t], np.tile(weights, (len(alive), 1)))
+        return psi
+
+    def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
+        """Q(h_t, a; w) = w . psi(h_t, a; w), ``[N, T, A]``."""
+        return self.psi(batch, w) @ self.checked_weights(w)
+
+    def policy(self, w: npt.ArrayLike, kappa: float | None = None, seed: int = 0) -> SuccessorPolicy:
+        """Greedy policy for preferences w, or, with ``kappa``, P(a) = softmax(kappa Q(h, a)) drawn with ``seed``."""
+        return SuccessorPolicy(self, self.checked_weights(w), kappa, np.random.default_rng(seed))
+
+    def mu(self, w: npt.ArrayLike, starts: Float32Array) -> FloatArray:
+        """Feature expectation ``[d]`` of the greedy policy for w (appendix C): mean of psi(h_0, greedy; w) over h_0.
+
+        Args:
+            w: ``[d]`` preferences.
+            starts: ``[n, d]`` first observations, raw units.
+        """
+        weights = self.checked_weights(w)
+        psi = self.planned_psi(0, self.model.start(starts), np.tile(weights, (len(starts), 1)))
+        greedy = (psi @ weights).argmax(axis=1)
+        mu: FloatArray = psi[np.arange(len(starts)), greedy].mean(axis=0)
+        return mu
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the agent whole, without its world model and without pickle."""
+        config = {
+            "kind": "successor",
+            "features": self.feature_map.features,
+            "n_actions": self.model.n_actions,
+            "gamma": self.gamma,
+            "horizon": self.horizon,
+            "hidden": self.network.hidden,
+            "width": self.width,
+        }
+        own = {
+            "low": self.feature_map.low,
+            "high": self.feature_map.high,
+            "state_mean": self.state_mean,
+            "state_scale": self.state_scale,
+        }
+        write_model_file(path, config, {**own, **module_arrays(self.network)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: OutcomeModel) -> SuccessorAgent:
+        """Read what :meth:`save` wrote, to act in the world model it was trained in.
+
+        Raises:
+            ValueError: the file is not a whole agent, or the model has other features, actions or states.
+        """
+        config, arrays = read_model_file(path)
+        if config.get("kind") != "successor":
+            raise ValueError(f"{path} is not a successor-feature agent")
+        features, mean, scale = tuple(config["features"]), arrays.pop("state_mean"), arrays.pop("state_scale")
+        feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"))
+        states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
+        if (model.features, model.n_actions, states) != (features, config["n_actions"], len(mean)):
+            raise ValueError(f"{path} was trained in another world model: its features, actions or states differ")
+        network = StagedNetwork(
+            states, len(features), model.n_actions, config["gamma"], config["horizon"], tuple(config["hidden"])
+        )
+        load_module_arrays(network, arrays)
+        return cls(model, feature_map, network, config["gamma"], mean, scale, config["width"])
+
+    def checked_weights(self, w: npt.ArrayLike) -> FloatArray:
+        """Weights scaled to L1 norm 1 (the policy does not change; the network has seen no other scale); 0 stays 0."""
+        weights = np.asarray(w, dtype=np.float64)
+        if weights.shape != (len(self.model.features),) or not np.isfinite(weights).all():
+            raise ValueError(f"w must be {len(self.model.features)} finite numbers, got {weights}")
+        norm = np.abs(weights).sum()
+        return weights / norm if norm > 0 else weights
+
+    def check_horizon(self, horizon: int) -> None:
+        """Raise ValueError where a history is longer than the agent was trained for."""
+        if horizon > self.horizon:
+            raise ValueError(f"this agent was trained for {self.horizon} steps, the batch has {horizon}")

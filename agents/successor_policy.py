@@ -1,0 +1,64 @@
+"""Acting with the successor-feature agent: Stable-Baselines3's calling convention, with memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.types import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from agents.successor import SuccessorAgent
+
+
+class SuccessorPolicy:
+    """Greedy or stochastic policy for one w; its memory is the world model's state and the time."""
+
+    def __init__(self, agent: SuccessorAgent, w: FloatArray, kappa: float | None, rng: np.random.Generator) -> None:
+        self.agent, self.w, self.kappa, self.rng = agent, w, kappa, rng
+
+    def predict(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: tuple[npt.NDArray[np.generic], ...] | None = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, tuple[npt.NDArray[np.generic], ...]]:
+        """Actions ``[n]`` for observations ``[n, d + A]`` (see :class:`cirl_gym.types.Policy`).
+
+        Raises:
+            ValueError: memory is missing although no episode starts, or an episode is longer than the agent's horizon.
+        """
+        q, memory = self.act(observation, state, episode_start)
+        if deterministic or self.kappa is None:
+            return q.argmax(axis=1), memory
+        # Adding Gumbel noise and taking the largest draws from the softmax.
+        return (self.kappa * q + self.rng.gumbel(size=q.shape)).argmax(axis=1), memory
+
+    def act(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: tuple[npt.NDArray[np.generic], ...] | None,
+        episode_start: npt.NDArray[np.bool_] | None,
+    ) -> tuple[FloatArray, tuple[npt.NDArray[np.generic], ...]]:
+        """Q ``[n, A]`` and the memory (states ``[n, S]``, time ``[n]``) after seeing the observation."""
+        d = len(self.w)
+        obs, hot = observation[:, :d], observation[:, d:]
+        begin = np.ones(len(obs), dtype=np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
+        states = self.agent.model.start(obs)
+        times = np.zeros(len(obs), dtype=np.int64)
+        if state is not None:
+            going = self.agent.model.advance(np.asarray(state[0]), hot.argmax(axis=1), obs)
+            states = np.where(begin[:, None], states, going)
+            times = np.where(begin, 0, np.asarray(state[1]) + 1)
+        elif not begin.all():
+            raise ValueError("predict: state is None although episode_start says that an episode is under way")
+        self.agent.check_horizon(int(times.max()) + 1)
+        q = np.zeros((len(obs), self.agent.model.n_actions))
+        for t in np.unique(times):
+            rows = np.flatnonzero(times == t)
+            psi = self.agent.planned_psi(int(t), states[rows], np.tile(self.w, (len(rows), 1)))
+            q[rows] = psi @ self.w
+        return q, (states, times)

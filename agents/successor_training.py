@@ -1,0 +1,166 @@
+"""Training of the successor-feature agent: imagined histories, then one backward sweep (:mod:`agents.successor`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agents.staged_network import StagedNetwork
+from agents.successor import SuccessorAgent, SuccessorConfig
+from agents.weights import WeightSampler
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.rollout import rollout
+from cirl_gym.types import BoolArray, Float32Array, IntArray, OutcomeModel
+from cirl_gym.worlds import CounterfactualWorld
+
+ProgressCallback = Callable[[int, int], None]
+"""Called with (done, total)."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be solved: a world model, where episodes start, how long they are, what counts."""
+
+    model: OutcomeModel
+    """phi before scaling."""
+    feature_map: FeatureMap
+    """Scaling of phi."""
+    starts: Float32Array
+    """``[n, d]`` first observations to imagine from."""
+    horizon: int
+    """T: episodes end after T actions, and nothing counts after it (the paper's finite horizon)."""
+    gamma: float
+    """Discount factor in [0, 1]."""
+    weights: WeightSampler
+    """Which preferences to train for."""
+    histories: Batch | None = None
+    """Observed histories to learn on beside the imagined ones."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
+        if self.horizon < 1:
+            raise ValueError(f"horizon must be at least 1, got {self.horizon}")
+
+
+class RandomRates:
+    """Random actions whose rates are drawn for each episode and change once within it.
+
+    Diverse histories matter more than many: at a constant rate of one half no long stretch of treatment or of sparing
+    would ever be seen.
+    """
+
+    def __init__(self, horizon: int, n_actions: int, rng: np.random.Generator) -> None:
+        self.horizon, self.n_actions, self.rng = horizon, n_actions, rng
+
+    def predict(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, tuple[npt.NDArray[Any], ...]]:
+        """Actions ``[n]``; the memory holds the time, when the rates change, and both sets of rates."""
+        n = len(observation)
+        if state is None:
+            rates = self.rng.dirichlet(np.ones(self.n_actions), size=(2, n))
+            state = (np.zeros(n), self.rng.integers(self.horizon, size=n), rates)
+        time, switch, rates = state
+        rate = np.where((time < switch)[:, None], rates[0], rates[1])
+        # Inverse distribution function: one uniform number per row picks the action.
+        actions: IntArray = (self.rng.random((n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
+        return actions, (time + 1, switch, rates)
+
+
+def fit_successor(
+    problem: Problem,
+    config: SuccessorConfig,
+    rng: np.random.Generator,
+    progress: ProgressCallback | None = None,
+) -> SuccessorAgent:
+    """Train psi for all preferences of ``problem.weights``.
+
+    Same generator state, same agent, to the byte.
+    """
+    states, alive = _imagine(problem, config, rng)
+    live = states[alive]
+    scale = live.std(axis=0)
+    network = StagedNetwork(
+        n_inputs=states.shape[2],
+        n_features=len(problem.model.features),
+        n_actions=problem.model.n_actions,
+        gamma=problem.gamma,
+        horizon=problem.horizon,
+        hidden=config.hidden,
+    )
+    network.initialise(rng)
+    agent = SuccessorAgent(
+        problem.model,
+        problem.feature_map,
+        network,
+        problem.gamma,
+        live.mean(axis=0),
+        np.where(scale > 1e-6, scale, 1.0).astype(np.float32),
+        config.width,
+    )
+    for t in reversed(range(problem.horizon)):
+        rows = np.flatnonzero(alive[:, t])
+        if t < problem.horizon - 1:
+            # What is left to come at t is much like what is left at t + 1.
+            network.stages[t].load_state_dict(network.stages[t + 1].state_dict())
+        if len(rows):
+            _learn_stage(agent, problem, config, t, states[rows, t], rng)
+        if progress is not None:
+            progress(problem.horizon - t, problem.horizon)
+    return agent
+
+
+def _imagine(problem: Problem, config: SuccessorConfig, rng: np.random.Generator) -> tuple[Float32Array, BoolArray]:
+    """States ``[E, T, S]`` of imagined (and observed) histories, and where they are alive ``[E, T]``."""
+    world = CounterfactualWorld(problem.model, problem.starts, problem.horizon, outcome="sampled")
+    obs = problem.starts[rng.integers(len(problem.starts), size=config.episodes)]
+    start = (problem.model.start(obs), obs)
+    explorer = RandomRates(problem.horizon, problem.model.n_actions, rng)
+    batches = [rollout(world, explorer, config.episodes, rng, deterministic=False, start=start)]
+    if problem.histories is not None:
+        seen = rng.permutation(len(problem.histories))[: config.episodes // 2]
+        batches.append(problem.histories.take(seen))
+    batches = [batch.padded(problem.horizon) for batch in batches]
+    states = np.concatenate([problem.model.encode(batch)[:, :-1] for batch in batches])
+    return states, np.concatenate([batch.mask for batch in batches])
+
+
+def _learn_stage(
+    agent: SuccessorAgent,
+    problem: Problem,
+    config: SuccessorConfig,
+    t: int,
+    states: Float32Array,
+    rng: np.random.Generator,
+) -> None:
+    """Regress one stage on exact returns of the stages after it, all actions at once."""
+    states = np.repeat(states, config.weights_per_history, axis=0)
+    w = problem.weights(len(states), rng)
+    target = torch.from_numpy((agent.planned_psi(t, states, w, 1) / agent.network.steps_left[t]).astype(np.float32))
+    inputs, weights = agent.inputs(states), torch.from_numpy(w.astype(np.float32))
+    stage = agent.network.stages[t]
+    optimiser = torch.optim.Adam(stage.parameters(), lr=config.learning_rate)
+    size = min(config.batch_size, len(states))
+    # The last stage is learnt from nothing, the others from their neighbour.
+    steps = config.gradient_steps * (2 if t == problem.horizon - 1 else 1)
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = config.learning_rate * (1.0 - step / steps)
+        rows = torch.from_numpy(rng.integers(len(states), size=size))
+        error = agent.network.average(t, inputs[rows], weights[rows]) - target[rows]
+        level = error.mean(dim=1, keepdim=True)
+        loss = level.square().mean() + (config.advantage_weight * (error - level)).square().mean()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()

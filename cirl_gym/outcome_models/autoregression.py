@@ -1,0 +1,248 @@
+"""Fitting the linear law: ridge regression on the last L observations and one-hot actions, in closed form.
+
+Order and ridge strength are chosen by the error on the validation episodes. What is fitted is the change
+x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. A feature
+whose outcomes pile up at a limit is fitted as censored there if that lowers its validation error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.censoring import HardLimits, censored_regression, hard_limits
+from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.outcome_models.linear import LinearLaw
+from cirl_gym.outcome_models.spec import outcome_bounds
+from cirl_gym.outcome_models.windows import Window
+from cirl_gym.types import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class AutoregressionConfig:
+    """What is tried.
+
+    Raises:
+        ValueError: nothing to try, an order below 1, or a negative strength.
+    """
+
+    max_order: int = 8
+    """Largest number of lags L; every order from 1 on is tried."""
+    strengths: tuple[float, ...] = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    """Ridge per training row, for inputs of unit variance; 0 is least squares of least norm."""
+
+    def __post_init__(self) -> None:
+        if self.max_order < 1:
+            raise ValueError(f"AutoregressionConfig.max_order must be at least 1, got {self.max_order}")
+        if not self.strengths or min(self.strengths) < 0:
+            raise ValueError(f"AutoregressionConfig.strengths must be non-negative numbers, got {self.strengths}")
+
+
+@dataclass(frozen=True)
+class AutoregressionFit:
+    """The chosen law and why."""
+
+    law: LinearLaw
+    """Outcome under every action, raw units, not clipped."""
+    scaler: Scaler
+    """Of the training observations."""
+    order: int
+    """L."""
+    strength: float
+    """Ridge per training row."""
+    limits: tuple[HardLimits, ...]
+    """Per feature, the limits at which it was fitted as censored (infinite: it was not)."""
+    low: FloatArray
+    """``[d]`` lowest outcome, raw units."""
+    high: FloatArray
+    """``[d]`` highest outcome, raw units."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows of one regression: every step at which an action was taken."""
+
+    design: FloatArray
+    """``[R, F]`` window numbers and one-hot current action, centred and scaled by the training rows."""
+    current: FloatArray
+    """``[R, d]`` scaled x_t."""
+    outcomes: FloatArray
+    """``[R, d]`` scaled x_{t+1}."""
+    episode: IntArray
+    """``[R]`` which episode a row is of."""
+
+
+def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionConfig) -> AutoregressionFit:
+    """Fit on the training episodes, choose by the validation episodes.
+
+    The smallest order whose validation error is within one standard error (paired by episode) of the best is taken,
+    and in it the best strength.
+    """
+    scaler = Scaler.from_batch(train)
+    window = Window(config.max_order, len(train.features), train.n_actions)
+    inputs = _inputs(window, scaler, train)
+    # A column that never varies (an action never seen at some lag) carries nothing: it is centred and left at 0.
+    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
+    spread = np.where(spread > 1e-9, spread, 1.0)
+    rows = _table(inputs, scaler, train, centre, spread)
+    held_out = _table(_inputs(window, scaler, validation), scaler, validation, centre, spread)
+
+    raw_outcomes = train.next_obs[train.mask].astype(np.float64)
+    limits = [hard_limits(column) for column in raw_outcomes.T]
+    sides = np.stack([limit.side(column) for limit, column in zip(limits, raw_outcomes.T, strict=True)], axis=1)
+    low, high = outcome_bounds(train)
+    search = _Search(rows, held_out, sides, scaler(low).astype(np.float64), scaler(high).astype(np.float64))
+    order, strength, weights, intercept = search.choose(window, config)
+    columns = _columns(window, order)
+    censored = []
+    for j, limit in enumerate(limits):
+        kept = False
+        if limit.any:
+            weights[:, j], intercept[j], kept = search.censored(j, columns, strength)
+        if kept:
+            low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
+        censored.append(limit if kept else HardLimits(-np.inf, np.inf))
+    weights = weights / spread[columns, None]
+    intercept = intercept - centre[columns] @ weights
+    law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
+    return AutoregressionFit(law, scaler, order, strength, tuple(censored), low, high)
+
+
+class _Search:
+    """Solving and scoring on one pair of tables, in scaled units."""
+
+    def __init__(self, rows: _Table, held_out: _Table, sides: IntArray, low: FloatArray, high: FloatArray) -> None:
+        self.rows, self.held_out, self.sides = rows, held_out, sides
+        self.low, self.high = low, high
+        self.change = rows.outcomes - rows.current
+        # Errors are counted in units of the usual change of a feature: "nothing changes" scores about 1 in each.
+        moved = (self.change**2).mean(axis=0)
+        self.unit = np.where(moved > 0, moved, 1.0)
+
+    def choose(self, window: Window, config: AutoregressionConfig) -> tuple[int, float, FloatArray, FloatArray]:
+        """Order, strength, weights ``[F, d]`` and intercepts ``[d]`` of the change."""
+        losses, found = [], []
+        for order in range(1, config.max_order + 1):
+            columns = _columns(window, order)
+            for strength, weights, intercept in self.solve(columns, config.strengths):
+                found.append((order, strength, weights, intercept))
+                losses.append(self.loss(columns, weights, intercept).mean(axis=1))
+        totals = np.stack([_per_episode(loss, self.held_out.episode) for loss in losses])
+        best = int(totals.mean(axis=1).argmin())
+        difference = totals - totals[best]
+        error = difference.std(axis=1) / np.sqrt(totals.shape[1])
+        close = difference.mean(axis=1) <= error
+        smallest = min(candidate[0] for candidate, near in zip(found, close, strict=True) if near)
+        inside = [i for i, candidate in enumerate(found) if candidate[0] == smallest]
+        order, strength, weights, intercept = found[min(inside, key=lambda i: float(totals[i].mean()))]
+        return order, strength, weights.copy(), intercept.copy()
+
+    def solve(self, columns: IntArray, strengths: tuple[float, ...]) -> list[tuple[float, FloatArray, FloatArray]]:
+        """One solution per strength; features with outcomes at a limit take the rows off it where that is better."""
+        design = self.rows.design[:, columns]
+        everywhere = ridge(design, self.change, strengths)
+        for j in map(int, np.flatnonzero((self.sides != 0).any(axis=0))):
+            free = self.sides[:, j] == 0
+            off_limit = ridge(design[free], self.change[free, j : j + 1], strengths)
+            for (weights, intercept), (alone, level) in zip(everywhere, off_limit, strict=True):
+                plain = self.loss_of(j, columns, weights[:, j], intercept[j]).mean()
+                if self.loss_of(j, columns, alone[:, 0], level[0]).mean() < plain:
+                    weights[:, j], intercept[j] = alone[:, 0], level[0]
+        return [(strength, *solution) for strength, solution in zip(strengths, everywhere, strict=True)]
+
+    def censored(self, j: int, columns: IntArray, strength: float) -> tuple[FloatArray, float, bool]:
+        """Weights ``[F]`` and intercept of feature j: fitted as censored if that beats the plain ridge, and whether."""
+        design, free = self.rows.design[:, columns], self.sides[:, j] == 0
+        (plain, level), *_ = ridge(design, self.change[:, j : j + 1], (strength,))
+        (alone, start), *_ = ridge(design[free], self.change[free, j : j + 1], (strength,))
+        full = np.column_stack([np.ones(len(design)), design])
+        penalty = np.concatenate([[0.0], np.full(len(columns), max(strength, 1e-10))])
+        begin = np.concatenate([start, alone[:, 0]])
+        solution = censored_regression(full, self.change[:, j], self.sides[:, j], penalty, begin)
+        error = self.loss_of(j, columns, solution[1:], float(solution[0])).mean()
+        if error < self.loss_of(j, columns, plain[:, 0], float(level[0])).mean():
+            return solution[1:], float(solution[0]), True
+        return plain[:, 0], float(level[0]), False
+
+    def loss(self, columns: IntArray, weights: FloatArray, intercept: FloatArray) -> FloatArray:
+        """``[R, d]`` squared validation errors inside the bounds, in units of the usual change."""
+        predicted = self.held_out.current + self.held_out.design[:, columns] @ weights + intercept
+        squares: FloatArray = (np.clip(predicted, self.low, self.high) - self.held_out.outcomes) ** 2 / self.unit
+        return squares
+
+    def loss_of(self, j: int, columns: IntArray, weights: FloatArray, intercept: float) -> FloatArray:
+        """``[R]`` the same of one feature."""
+        predicted = self.held_out.current[:, j] + self.held_out.design[:, columns] @ weights + intercept
+        clipped = np.clip(predicted, self.low[j], self.high[j])
+        squares: FloatArray = (clipped - self.held_out.outcomes[:, j]) ** 2 / self.unit[j]
+        return squares
+
+
+def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...]) -> list[tuple[FloatArray, FloatArray]]:
+    """Weights ``[F, k]`` and intercepts ``[k]`` for every strength from one eigendecomposition.
+
+    Minimises mean |targets - intercept - design . weights|^2 + strength |weights|^2; strength 0 gives the solution of
+    least norm. The intercept is not shrunk.
+    """
+    n, centre, level = len(design), design.mean(axis=0), targets.mean(axis=0)
+    values, vectors = np.linalg.eigh((design - centre).T @ (design - centre) / n)
+    cross = vectors.T @ ((design - centre).T @ (targets - level)) / n
+    solutions = []
+    for strength in strengths:
+        smallest = 1e-10 * max(float(values[-1]), 1e-300)
+        inverse = np.where(values > smallest, 1.0 / np.maximum(values + strength, smallest), 0.0)
+        weights = vectors @ (inverse[:, None] * cross)
+        solutions.append((weights, level - centre @ weights))
+    return solutions
+
+
+def _inputs(window: Window, scaler: Scaler, batch: Batch) -> FloatArray:
+    """``[R, S + A]`` scaled window rows and one-hot current actions of every step with an action."""
+    rows = window.encode(batch)[:, :-1][batch.mask].astype(np.float64)
+    mean, scale = (np.tile(values, window.order) for values in (scaler.mean, scaler.scale))
+    covariates = (rows[:, : window.covariates] - mean) / scale
+    current = batch.actions[batch.mask][:, None] == np.arange(window.n_actions)
+    return np.concatenate([covariates, rows[:, window.covariates :], current], axis=1)
+
+
+def _table(inputs: FloatArray, scaler: Scaler, batch: Batch, centre: FloatArray, spread: FloatArray) -> _Table:
+    live: BoolArray = batch.mask
+    current, outcomes = batch.obs[:, :-1][live].astype(np.float64), batch.next_obs[live].astype(np.float64)
+    return _Table(
+        (inputs - centre) / spread,
+        (current - scaler.mean) / scaler.scale,
+        (outcomes - scaler.mean) / scaler.scale,
+        np.nonzero(live)[0],
+    )
+
+
+def _columns(window: Window, order: int) -> IntArray:
+    """Where the numbers of a smaller window, and the current action, stand in the largest one's design."""
+    smaller = Window(order, window.n_features, window.n_actions)
+    return np.concatenate(
+        [
+            np.arange(smaller.covariates),
+            window.covariates + np.arange(smaller.size - smaller.covariates),
+            window.size + np.arange(window.n_actions),
+        ]
+    )
+
+
+def _per_episode(loss: FloatArray, episode: IntArray) -> FloatArray:
+    """``[E]`` mean loss of every episode, weighted so that their mean is the mean over rows."""
+    sums = np.bincount(episode, weights=loss).astype(np.float64)
+    return sums * (len(sums) / len(loss))
+
+
+def _raw_law(window: Window, scaler: Scaler, weights: FloatArray, intercept: FloatArray) -> LinearLaw:
+    """Weights of scaled covariates and one-hot actions for scaled changes, written in raw units."""
+    covariates, doses = weights[: window.covariates], weights[window.covariates :]
+    covariates = covariates / np.tile(scaler.scale, window.order)[:, None]
+    intercept = (intercept - np.tile(scaler.mean, window.order) @ covariates) * scaler.scale
+    covariates = covariates * scaler.scale
+    covariates[: window.n_features] += np.eye(window.n_features)
+    doses = doses * scaler.scale
+    past = window.size - window.covariates
+    return LinearLaw(window, intercept, np.concatenate([covariates, doses[:past]]), doses[past:])

@@ -1,0 +1,207 @@
+"""Fitting the end-of-episode head: how many ends there are decides how much may be learnt from them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.end_head import WIDTHS, EndHead, EndKind, EndLines, build_network
+from cirl_gym.outcome_models.inputs import Scaler, end_labels
+from cirl_gym.outcome_models.training import Progress, TrainingConfig, seeded, train_network
+from cirl_gym.types import FloatArray
+
+
+@dataclass(frozen=True)
+class EndHeadConfig:
+    """How the head is fitted.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    hidden: int = 16
+    """Units of the network's hidden layer."""
+    few_events: int = 20
+    """With fewer ends than this, at most a shrunk logistic regression is tried."""
+    prior: float = 5.0
+    """Standard deviation of a normal prior on the weights."""
+    few_prior: float = 0.5
+    """The same when there are few ends, but for distances to a line, which several ends speak for."""
+    training: TrainingConfig = field(
+        default_factory=lambda: TrainingConfig(epochs=40, learning_rate=0.03, clip_norm=10.0, patience=5)
+    )
+    """How the logistic regression and the network are trained."""
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.few_events) < 1 or min(self.prior, self.few_prior) <= 0:
+            raise ValueError(f"EndHeadConfig: every number must be positive, got {self}")
+
+
+@dataclass(frozen=True)
+class EndReport:
+    """What the head is worth."""
+
+    kind: EndKind
+    """"never", "constant", "logistic" or "network"."""
+    events: int
+    """Training episodes that ended by themselves."""
+    note: str
+    """Why it is what it is."""
+    log_loss: dict[str, float]
+    """Mean log-loss per action on "train" and "validation"."""
+    constant_log_loss: dict[str, float]
+    """The same for the constant rate of the training rows."""
+    at_ends: dict[str, float | None]
+    """Mean probability where the process did end; None where it never did."""
+    elsewhere: dict[str, float | None]
+    """Mean probability where it went on."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """One split as tensors; the inputs hold the head's row for the action that was taken."""
+
+    inputs: Tensor
+    labels: Tensor
+    mask: Tensor
+
+    def loss(self, network: nn.Module, chosen: Tensor) -> Tensor:
+        """Mean log-loss of some episodes."""
+        mask, labels = self.mask[chosen], self.labels[chosen]
+        logits = network(self.inputs[chosen][mask])[:, 0]
+        return binary_cross_entropy_with_logits(logits, labels[mask])
+
+    def per_episode(self, network: nn.Module) -> FloatArray:
+        """``[E]`` summed log-loss of every episode."""
+        with torch.inference_mode():
+            logits = network(self.inputs)[..., 0].double()
+        losses = binary_cross_entropy_with_logits(logits, self.labels.double(), reduction="none")
+        return (losses.numpy() * self.mask.numpy()).sum(axis=1)  # type: ignore[no-any-return]
+
+
+def fit_end_head(
+    splits: tuple[tuple[Batch, FloatArray], tuple[Batch, FloatArray]],
+    scaler: Scaler,
+    noise: FloatArray,
+    config: EndHeadConfig,
+    seed: int,
+    progress: Progress | None = None,
+) -> tuple[EndHead, EndReport]:
+    """Choose the simplest head that no richer one beats by more than a standard error of the validation log-loss.
+
+    Ends are rare and are not reweighted: the numbers are used as probabilities. Where no validation episode ended by
+    itself there is nothing to judge by, and the rate stays constant; unless several training ends lie beyond a line,
+    which is evidence enough to judge by the training log-loss.
+
+    Args:
+        splits: training and validation batch, each with the unclipped outcomes ``[N, T, A, d]`` predicted for it.
+        scaler: of the training observations.
+        noise: ``[d]`` standard deviation of outcomes around their prediction.
+        config: how.
+        seed: of the network's first weights and the order of episodes.
+        progress: of each training.
+    """
+    (train, _), (validation, _) = splits
+    lines = EndLines.from_batch(train, scaler, noise)
+    events, rate = int(train.terminated.sum()), float(train.terminated.sum() / train.n_steps)
+    if events == 0:
+        return _report(EndHead("never", lines, 0.0), splits, "no training episode ended by itself: p_end is 0")
+    rows = [_rows(lines, batch, raw) for batch, raw in splits]
+    few = events < config.few_events
+    judge = 1 if validation.terminated.any() else 0
+    kinds: tuple[EndKind, ...] = ("logistic",) if few else ("logistic", "network")
+    if rate == 1 or (judge == 0 and lines.count == 0):
+        kinds = ()
+    best, best_losses = EndHead("constant", lines, rate), _constant_losses(splits[judge][0], rate)
+    for kind in kinds:
+        network = _train(kind, rows, rate, _priors(lines, kind, few, train.n_actions, config), config, seed, progress)
+        losses = rows[judge].per_episode(network)
+        difference = losses - best_losses
+        if difference.mean() < -difference.std() / np.sqrt(len(difference)):
+            best, best_losses = EndHead(kind, lines, rate, network, config.hidden), losses
+    note = f"{events} of {len(train)} training episodes ended by themselves"
+    return _report(best, splits, note + (": few, so the head is kept simple" if few else ""))
+
+
+def _rows(lines: EndLines, batch: Batch, raw: FloatArray) -> _Rows:
+    inputs = lines.inputs(raw, batch.obs[:, :-1])
+    taken = np.take_along_axis(inputs, batch.actions[..., None, None], axis=2)[:, :, 0]
+    return _Rows(torch.from_numpy(taken), torch.from_numpy(end_labels(batch)), torch.from_numpy(batch.mask))
+
+
+def _priors(lines: EndLines, kind: EndKind, few: bool, n_actions: int, config: EndHeadConfig) -> Tensor:
+    """``[F + A]`` standard deviation of the prior on the weights of every input."""
+    priors = torch.full((lines.width + n_actions,), config.prior)
+    if few and kind == "logistic":
+        priors[: lines.width + n_actions - len(WIDTHS) * lines.count] = config.few_prior
+    return priors
+
+
+def _train(
+    kind: EndKind,
+    rows: list[_Rows],
+    rate: float,
+    priors: Tensor,
+    config: EndHeadConfig,
+    seed: int,
+    progress: Progress | None,
+) -> nn.Sequential:
+    train, validation = rows
+    with seeded(seed):
+        network = build_network(kind, train.inputs.shape[-1], config.hidden)
+    with torch.no_grad():
+        network.get_submodule("logit").get_parameter("bias").fill_(float(np.log(rate) - np.log1p(-rate)))
+    first, *rest = (value for name, value in network.named_parameters() if name.endswith("weight"))
+
+    def loss(chosen: Tensor, _share: float) -> Tensor:
+        # The prior belongs to all rows together, the loss is a mean per row.
+        shrink = ((first / priors) ** 2).sum() + sum(((value / config.prior) ** 2).sum() for value in rest)
+        return train.loss(network, chosen) + shrink / (2 * n_rows)
+
+    everyone = torch.arange(len(validation.mask))
+    n_rows = int(train.mask.sum())
+    train_network(
+        network,
+        loss,
+        lambda: float(validation.loss(network, everyone)),
+        len(train.mask),
+        config.training,
+        seed,
+        progress,
+    )
+    return network
+
+
+def _constant_losses(batch: Batch, rate: float) -> FloatArray:
+    """``[E]`` summed log-loss of a constant rate (kept off 0 and 1, where one surprise would cost infinity)."""
+    safe, ended = min(max(rate, 1e-9), 1 - 1e-9), batch.terminated.astype(np.float64)
+    losses: FloatArray = -(ended * np.log(safe) + (batch.lengths - ended) * np.log1p(-safe))
+    return losses
+
+
+def _report(
+    head: EndHead, splits: tuple[tuple[Batch, FloatArray], tuple[Batch, FloatArray]], note: str
+) -> tuple[EndHead, EndReport]:
+    log_loss, constant, at_ends, elsewhere = {}, {}, {}, {}
+    rate = float(splits[0][0].terminated.sum() / splits[0][0].n_steps)
+    for name, (batch, raw) in zip(("train", "validation"), splits, strict=True):
+        every = head(raw, batch.obs[:, :-1])
+        p = np.take_along_axis(every, batch.actions[..., None], axis=2)[..., 0][batch.mask].astype(np.float64)
+        ended = end_labels(batch)[batch.mask] > 0
+        safe = np.clip(p, 1e-9, 1 - 1e-9)
+        log_loss[name] = float(-np.log(np.where(ended, safe, 1 - safe)).mean())
+        constant[name] = float(_constant_losses(batch, rate).sum() / batch.n_steps)
+        at_ends[name] = float(p[ended].mean()) if ended.any() else None
+        elsewhere[name] = float(p[~ended].mean()) if not ended.all() else None
+    report = EndReport(head.kind, int(splits[0][0].terminated.sum()), note, log_loss, constant, at_ends, elsewhere)
+    return head, report

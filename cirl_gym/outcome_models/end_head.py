@@ -1,0 +1,138 @@
+"""p_end(h, a): how likely the process ends with an action, learnt from the batch's own end flags.
+
+Many processes end where an outcome crosses a line (a tumour at 0, a limit of toxicity), and the noise of one step is
+tiny beside the range of the outcome. So the head sees, beside the scaled outcome and action, how far the predicted
+outcome *before clipping* lies from such a line in units of the noise: clipped, a cure would look like a narrow miss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.inputs import Scaler, end_labels
+from cirl_gym.types import BoolArray, Float32Array, FloatArray
+
+EndKind = Literal["never", "constant", "logistic", "network"]
+
+WIDTHS = (2.0, 8.0)
+"""In units of the noise: over what distance from a line the squashed distance saturates."""
+FEWEST_BEYOND = 3
+"""So many ends must lie beyond every outcome after which the process went on before that counts as a line."""
+
+
+@dataclass(frozen=True)
+class EndLines:
+    """Where outcomes end the process, and the scale on which to look.
+
+    Raises:
+        ValueError: lengths differ or a noise is not positive.
+    """
+
+    low: FloatArray
+    """``[d]`` the process ends below; -inf where there is no such line. Raw units."""
+    high: FloatArray
+    """``[d]`` the process ends above; inf where there is no such line. Raw units."""
+    noise: FloatArray
+    """``[d]`` standard deviation of outcomes around their prediction, raw units."""
+    scaler: Scaler
+    """Of the training observations."""
+
+    def __post_init__(self) -> None:
+        shape = self.scaler.mean.shape
+        for name in ("low", "high", "noise"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if array.shape != shape:
+                raise ValueError(f"EndLines.{name} must have shape {shape}, got {array.shape}")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if not (self.noise > 0).all():
+            raise ValueError(f"EndLines.noise must be positive, got {self.noise}")
+
+    @classmethod
+    def from_batch(cls, train: Batch, scaler: Scaler, noise: FloatArray) -> EndLines:
+        """Half-way between the last outcome after which some process went on and the nearest end beyond it."""
+        outcomes, ended = train.next_obs[train.mask].astype(np.float64), end_labels(train)[train.mask] > 0
+        low = np.array([_line(column, ended) for column in outcomes.T])
+        high = np.array([-_line(-column, ended) for column in outcomes.T])
+        return cls(low, high, np.maximum(noise, 1e-6 * scaler.scale), scaler)
+
+    @property
+    def count(self) -> int:
+        """How many lines there are."""
+        return int(np.isfinite(self.low).sum() + np.isfinite(self.high).sum())
+
+    @property
+    def width(self) -> int:
+        """F, how many numbers :meth:`inputs` yields besides the A of the action; those of the lines come last."""
+        return 2 * len(self.noise) + len(WIDTHS) * self.count
+
+    def inputs(self, raw: npt.NDArray[np.floating], newest: Float32Array) -> Float32Array:
+        """``[.., A, F + A]`` for unclipped outcomes ``[.., A, d]`` of every action and observations ``[.., d]``."""
+        n_actions = raw.shape[-2]
+        before = np.broadcast_to(self.scaler(newest)[..., None, :], raw.shape)
+        hot = np.broadcast_to(np.eye(n_actions), (*raw.shape[:-1], n_actions))
+        # Outcomes far off the data say no more than those at its edge.
+        predicted = np.clip((raw - self.scaler.mean) / self.scaler.scale, -5.0, 5.0)
+        parts: list[npt.NDArray[np.floating]] = [predicted, np.clip(before, -5.0, 5.0), hot]
+        for line in (self.low, self.high):
+            there = np.isfinite(line)
+            distance = (raw[..., there] - line[there]) / self.noise[there]
+            parts += [np.tanh(distance / width) for width in WIDTHS]
+        return np.concatenate(parts, axis=-1, dtype=np.float32)
+
+
+def _line(outcomes: FloatArray, ended: BoolArray) -> float:
+    """The value of ``outcomes [R]`` below which only ends lie; -inf if there are too few of them."""
+    if ended.all():
+        return -np.inf
+    went_on = float(outcomes[~ended].min())
+    beyond = outcomes[ended & (outcomes < went_on)]
+    return (float(beyond.max()) + went_on) / 2 if len(beyond) >= FEWEST_BEYOND else -np.inf
+
+
+def build_network(kind: EndKind, width: int, hidden: int) -> nn.Sequential:
+    """A logistic regression that starts at zero weights, or one hidden layer; the last layer is called "logit"."""
+    network = nn.Sequential()
+    if kind == "network":
+        network.add_module("hidden", nn.Linear(width, hidden))
+        network.add_module("tanh", nn.Tanh())
+        width = hidden
+    last = nn.Linear(width, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    network.add_module("logit", last)
+    return network
+
+
+class EndHead:
+    """Probability of the end for unclipped predicted outcomes and the current observation."""
+
+    def __init__(
+        self, kind: EndKind, lines: EndLines, rate: float, network: nn.Sequential | None = None, hidden: int = 0
+    ) -> None:
+        if (network is None) != (kind in ("never", "constant")):
+            raise ValueError(f"EndHead: kind {kind!r} does not go with {'no' if network is None else 'a'} network")
+        if not 0 <= rate <= 1 or (kind == "never" and rate != 0):
+            raise ValueError(f"EndHead: the rate must be a probability (0 for 'never'), got {rate}")
+        self.kind: EndKind = kind
+        self.lines = lines
+        self.rate = rate
+        """Ends per action in the training rows: the probability where the kind is "constant"."""
+        self.network = network
+        self.hidden = hidden
+
+    def __call__(self, raw: npt.NDArray[np.floating], newest: Float32Array) -> Float32Array:
+        """``[.., A]`` probabilities for unclipped outcomes ``[.., A, d]`` and observations ``[.., d]``."""
+        if self.network is None:
+            return np.full(raw.shape[:-1], self.rate, dtype=np.float32)
+        with torch.inference_mode():
+            logits = self.network(torch.from_numpy(self.lines.inputs(raw, newest)))[..., 0]
+            probability: Float32Array = torch.sigmoid(logits).numpy()
+        return probability

@@ -1,0 +1,72 @@
+"""What every learned model reads: covariates scaled by the training rows, and one-hot actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.batch import Batch
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """(x - mean) / scale, feature by feature, fixed once from training rows.
+
+    Raises:
+        ValueError: the two arrays do not have one length, or a scale is not positive.
+    """
+
+    mean: FloatArray
+    """``[d]`` raw units."""
+    scale: FloatArray
+    """``[d]`` raw units, positive."""
+
+    def __post_init__(self) -> None:
+        mean, scale = (np.array(value, dtype=np.float64) for value in (self.mean, self.scale))
+        if mean.ndim != 1 or mean.shape != scale.shape or not (scale > 0).all() or not np.isfinite(mean).all():
+            raise ValueError(f"Scaler: mean and scale must be [d] with positive scales, got {mean} and {scale}")
+        for name, array in (("mean", mean), ("scale", scale)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def from_batch(cls, train: Batch) -> Scaler:
+        """Mean and standard deviation of the training observations; a constant feature gets a scale of 1."""
+        rows = train.obs[live_observations(train)].astype(np.float64)
+        spread = rows.std(axis=0)
+        # Rounding gives a constant column a spread of about 1e-16 of its size: that is no spread.
+        constant = spread <= 1e-12 * np.maximum(np.abs(rows).max(axis=0), 1.0)
+        return cls(rows.mean(axis=0), np.where(constant, 1.0, spread))
+
+    def __call__(self, obs: npt.NDArray[np.floating]) -> Float32Array:
+        """Scaled ``[.., d]`` of raw ``[.., d]``."""
+        return ((obs - self.mean) / self.scale).astype(np.float32)
+
+
+def live_observations(batch: Batch) -> BoolArray:
+    """``[N, T+1]`` True where an observation exists."""
+    live: BoolArray = np.arange(batch.horizon + 1) <= batch.lengths[:, None]
+    return live
+
+
+def one_hot(actions: IntArray, n_actions: int) -> Float32Array:
+    """``[.., A]`` float32 for actions ``[..]``; an action of -1 (none yet) gives zeros."""
+    hot: Float32Array = (np.asarray(actions)[..., None] == np.arange(n_actions)).astype(np.float32)
+    return hot
+
+
+def sequence_inputs(scaler: Scaler, batch: Batch) -> Float32Array:
+    """``[N, T+1, d + A]`` network input of every step: scaled x_t and one-hot a_{t-1} (zeros at t = 0)."""
+    first = np.full((len(batch), 1), -1, dtype=np.int64)
+    previous = np.concatenate([first, batch.actions], axis=1)
+    return np.concatenate([scaler(batch.obs), one_hot(previous, batch.n_actions)], axis=2)
+
+
+def end_labels(batch: Batch) -> Float32Array:
+    """``[N, T]`` 1 where the process ended with this action, else 0 (also where watching ended)."""
+    labels = np.zeros(batch.actions.shape, dtype=np.float32)
+    labels[np.arange(len(batch)), batch.lengths - 1] = batch.terminated
+    return labels

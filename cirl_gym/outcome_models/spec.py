@@ -1,0 +1,63 @@
+"""What is known of the outcomes whatever model predicts them: names, limits and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.inputs import live_observations
+from cirl_gym.types import Float32Array, FloatArray
+
+WIDENING = 0.25
+"""Share of the observed range by which the bounds go beyond it on either side."""
+
+
+@dataclass(frozen=True)
+class OutcomeSpec:
+    """Names, bounds and noise of d outcomes.
+
+    Raises:
+        ValueError: lengths differ, a bound is not finite, low exceeds high, or a noise is negative.
+    """
+
+    features: tuple[str, ...]
+    """Names of the d features."""
+    n_actions: int
+    """A, the number of actions."""
+    low: FloatArray
+    """``[d]`` no prediction is below, raw units."""
+    high: FloatArray
+    """``[d]`` no prediction is above, raw units."""
+    noise_scale: FloatArray
+    """``[d]`` standard deviation of the outcome around its prediction, raw units."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", tuple(self.features))
+        for name in ("low", "high", "noise_scale"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if array.shape != (len(self.features),) or not np.isfinite(array).all():
+                raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} finite numbers, got {array}")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if (self.low > self.high).any() or (self.noise_scale < 0).any():
+            raise ValueError(f"OutcomeSpec: low must not exceed high and noise not be negative, got {self}")
+
+    def clip(self, raw: npt.NDArray[np.floating]) -> Float32Array:
+        """Outcomes ``[.., d]`` inside the bounds, float32."""
+        # Clipped after rounding to float32: rounding could otherwise step over a bound.
+        return np.clip(raw.astype(np.float32), self.low.astype(np.float32), self.high.astype(np.float32))
+
+
+def outcome_bounds(train: Batch) -> tuple[FloatArray, FloatArray]:
+    """``[d]`` lowest and highest training value, each a quarter of the range further out.
+
+    A feature that was never negative (a volume, a count, a concentration) is not allowed below 0.
+    """
+    rows = train.obs[live_observations(train)].astype(np.float64)
+    lowest, highest = rows.min(axis=0), rows.max(axis=0)
+    margin = WIDENING * (highest - lowest)
+    low = np.where(lowest >= 0, np.maximum(lowest - margin, 0.0), lowest - margin)
+    return low, highest + margin

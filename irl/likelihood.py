@@ -1,0 +1,67 @@
+"""Likelihood of the expert's actions under softmax(kappa w . psi(h, .; w)), by episode and by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.batch import Batch
+from cirl_gym.types import FloatArray
+
+
+def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt.ArrayLike) -> FloatArray:
+    """Log-likelihood ``[K, N]`` of each episode's actions under softmax(kappa q).
+
+    Args:
+        q: ``[N, T, A]`` values of all actions along the batch; rows on padding are not looked at.
+        batch: the actions taken.
+        kappas: ``[K]`` inverse temperatures, not negative.
+
+    Raises:
+        ValueError: shapes do not match, a value is not finite, or a kappa is negative or not finite.
+    """
+    levels = np.asarray(kappas, dtype=np.float64)
+    if levels.ndim != 1 or not (np.isfinite(levels) & (levels >= 0)).all():
+        raise ValueError(f"kappas must be a vector of finite numbers, none negative, got {kappas!r}")
+    if q.shape != (*batch.actions.shape, batch.n_actions):
+        raise ValueError(f"q must be {(*batch.actions.shape, batch.n_actions)}, got {q.shape}")
+    live = q[batch.mask].astype(np.float64)
+    if not np.isfinite(live).all():
+        raise ValueError("q is not finite in a step where an action was taken")
+    taken = live[np.arange(len(live)), batch.actions[batch.mask]]
+    # -log p(taken) = kappa (best - taken) + log sum_a exp(kappa (q_a - best)); the sum is at least 1.
+    best = live.max(axis=1)
+    short, below = best - taken, live - best[:, None]
+    first = np.concatenate([[0], np.cumsum(batch.lengths)[:-1]])
+    result = np.empty((len(levels), len(batch)))
+    for i, kappa in enumerate(levels):
+        steps = kappa * short + np.log(np.exp(kappa * below).sum(axis=1))
+        result[i] = -np.add.reduceat(steps, first)
+    return result
+
+
+def by_group(log_likelihood: FloatArray, groups: Sequence[str]) -> FloatArray:
+    """``[.., G]`` sums of episodes' log-likelihoods ``[.., N]`` over each group (patient), in the groups' sorted order.
+
+    Raises:
+        ValueError: there is not one group name per episode.
+    """
+    names, member = np.unique(np.asarray(groups), return_inverse=True)
+    if log_likelihood.shape[-1] != len(member):
+        raise ValueError(f"{log_likelihood.shape[-1]} episodes and {len(member)} group names do not match")
+    total = np.zeros((len(names), *log_likelihood.shape[:-1]))
+    np.add.at(total, member, np.moveaxis(log_likelihood, -1, 0))
+    return np.moveaxis(total, 0, -1)
+
+
+def bootstrap_weights(groups: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Bayesian bootstrap: ``[draws, groups]`` weights, uniform on the simplex, scaled to mean 1.
+
+    The spread of an estimate over such weights is its uncertainty with groups as the unit, however much the rows
+    within a group depend on each other.
+    """
+    weights = rng.standard_exponential((draws, groups))
+    scaled: FloatArray = weights / weights.mean(axis=1, keepdims=True)
+    return scaled

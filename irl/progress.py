@@ -1,0 +1,148 @@
+"""How far a long run has come: bars with time left on a terminal, few plain lines in a log file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Reporter: TypeAlias = Callable[[float, float], None]
+"""``report(done, total)``: what a stage calls as it goes; any unit will do."""
+
+LINE_EVERY = 15.0
+"""Seconds between two plain lines of one stage at the least."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words that are short enough for a line: ``4.2 s``, ``58 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def time_left(elapsed: float, done: float, total: float) -> float | None:
+    """Seconds left if the rest goes as fast as what is done; None while that is not known."""
+    if done <= 0 or total <= 0:
+        return None
+    return elapsed * max(total - done, 0.0) / done
+
+
+@contextmanager
+def _bar(bars: Progress, title: str) -> Iterator[Reporter]:
+    """A bar that pulses until the first report, and is full at the end even if the stage ended early."""
+    task: TaskID = bars.add_task(title, total=None)
+    last = 1.0
+
+    def report(done: float, total: float) -> None:
+        nonlocal last
+        last = total
+        bars.update(task, completed=done, total=total)
+
+    yield report
+    bars.update(task, completed=last, total=last)
+
+
+class Stages:
+    """The stages of one run and how long each took. Made by :func:`stages`.
+
+    Attributes:
+        seconds: seconds of every stage that has ended, by name; a name used twice adds up.
+    """
+
+    def __init__(self, total: int, console: Console | None, clock: Callable[[], float]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._total = total
+        self._console = console
+        self._clock = clock
+        self._begun = 0
+        self._bars: Progress | None = None
+        if console is not None and console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=console,
+                refresh_per_second=4,
+            )
+
+    def __enter__(self) -> Stages:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Reporter]:
+        """Show one stage from its start to its end, and record its seconds, also if it fails."""
+        self._begun += 1
+        title = f"[{self._begun}/{self._total}] {name}"
+        begin = self._clock()
+        outcome = "stopped"
+        try:
+            with self._lines(title, begin) if self._bars is None else _bar(self._bars, title) as report:
+                yield report
+            outcome = "done"
+        finally:
+            elapsed = self._clock() - begin
+            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
+            if self._bars is None:
+                self._print(f"{title}: {outcome} after {duration(elapsed)}")
+
+    @contextmanager
+    def _lines(self, title: str, begin: float) -> Iterator[Reporter]:
+        self._print(title)
+        last = begin
+
+        def report(done: float, total: float) -> None:
+            nonlocal last
+            now = self._clock()
+            if now - last < LINE_EVERY:
+                return
+            last = now
+            left = time_left(now - begin, done, total)
+            if left is None:
+                self._print(f"{title}: {duration(now - begin)} so far")
+            else:
+                share = 100 * min(done / total, 1.0)
+                self._print(f"{title}: {share:.0f} %, {duration(now - begin)} so far, about {duration(left)} left")
+
+        yield report
+
+    def _print(self, line: str) -> None:
+        if self._console is not None:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def stages(
+    total: int,
+    *,
+    quiet: bool = False,
+    console: Console | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Stages:
+    """Show the stages of a run.
+
+    Used as ``with stages(9) as run:``, then ``with run.stage("expert") as report:``, then ``report(done, total)``.
+
+    Args:
+        total: how many stages there will be.
+        quiet: show nothing; the seconds are recorded all the same.
+        console: where to show; default: standard error, so that standard output carries results alone.
+        clock: seconds from any fixed moment.
+    """
+    return Stages(total, None if quiet else console or Console(stderr=True), clock)

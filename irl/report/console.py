@@ -1,0 +1,53 @@
+"""A run's result as readable text on the console."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from irl.progress import duration
+from irl.report import rows
+from irl.result import Result
+
+
+def print_result(result: Result, folder: Path | None = None, console: Console | None = None) -> None:
+    """Print the finding, its numbers, how long it took and where the files are.
+
+    Args:
+        result: what the run found.
+        folder: where its files were written; None says nothing about files.
+        console: where to print; default: standard output.
+    """
+    shown = console or Console(highlight=False)
+    shown.print()
+    for sentence in result.headline:
+        shown.print(Text(sentence, style="bold"))
+    shown.print()
+    shown.print(_table("Weights (sizes add up to 1)", rows.weight_head(result), rows.weight_rows(result)))
+    for name, reason in result.identified_set.not_identifiable.items():
+        shown.print(Text(f"Not identifiable: {name} ({reason})"))
+    shown.print(_table("Held-out decisions met", ["policy", "accuracy"], rows.accuracy_rows(result)))
+    if result.returns is not None:
+        head = ["policy", "mean", "standard error"]
+        shown.print(_table("Returns in the simulator, true weights", head, rows.return_rows(result)))
+    shown.print(Text(f"Loop: {len(result.rounds)} rounds, margin {rows.short(result.margin)}; {result.stop}."))
+    times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in result.seconds.items())
+    shown.print(Text(f"Time: {duration(sum(result.seconds.values()))} ({times})."))
+    if folder is not None:
+        names = ", ".join(sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")))
+        shown.print(Text(f"Files in {folder}: {names}"), soft_wrap=True)
+
+
+def _table(title: str, head: list[str], content: rows.Rows) -> Table:
+    """Names come from a stranger's table: they are text, never markup. Minus signs are those of a keyboard."""
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(head):
+        first = i == 0
+        table.add_column(Text(name), justify="left" if first else "right", overflow="fold", no_wrap=not first)
+    for row in content:
+        table.add_row(*(Text(cell.replace(rows.MINUS, "-").replace(rows.NO_BREAK, " ")) for cell in row))
+    return table

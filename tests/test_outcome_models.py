@@ -1,0 +1,450 @@
+"""What every learned outcome model promises, whatever is inside, and what each adds to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from outcome_batches import confounded, linear_system, random_model
+from torch import nn
+
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.crn import (
+    CounterfactualRecurrentNetwork,
+    CRNConfig,
+    reversal_strength,
+    reverse_gradient,
+)
+from cirl_gym.outcome_models.diagnostics import counterfactual_error, factual_error
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.linear import AutoregressiveModel
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.recurrent import RecurrentModel, lstm_states
+from cirl_gym.outcome_models.rnn import RecurrentNetwork, RNNConfig
+from cirl_gym.outcome_models.sequences import fold
+from cirl_gym.outcome_models.training import TrainingConfig, seeded
+
+KINDS = ("ar", "crn", "mb_h")
+TIGHT = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture(params=KINDS)
+def model(request):
+    return random_model(request.param)
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """50 episodes of 1 to 12 actions."""
+    return linear_system(50, 3, noise=1.0)
+
+
+def answers(model, batch):
+    """Everything a model says: states, outcomes, ends."""
+    states = model.encode(batch)
+    return states, model.predict(states), model.end_probability(states)
+
+
+def live(batch):
+    return np.arange(batch.horizon + 1) <= batch.lengths[:, None]
+
+
+def test_shapes_and_types(model, batch):
+    states, outcomes, ends = answers(model, batch)
+    n, steps = len(batch), batch.horizon + 1
+    assert states.shape[:2] == (n, steps)
+    assert outcomes.shape == (n, steps, 3, 2)
+    assert ends.shape == (n, steps, 3)
+    assert states.dtype == outcomes.dtype == ends.dtype == np.float32
+    assert ((ends >= 0) & (ends <= 1)).all()
+    assert (states[~live(batch)] == 0).all()
+    assert model.features == ("x", "y")
+    assert model.n_actions == 3
+
+
+@pytest.mark.parametrize("horizon", [20, 60])
+def test_more_padding_changes_nothing(model, batch, horizon):
+    for short, long in zip(answers(model, batch), answers(model, batch.padded(horizon)), strict=True):
+        np.testing.assert_allclose(long[:, : batch.horizon + 1][live(batch)], short[live(batch)], **TIGHT)
+
+
+def test_a_patient_alone_is_the_patient_in_a_batch(model, batch):
+    together = answers(model, batch)
+    shuffled = np.random.default_rng(0).permutation(len(batch))
+    mixed = answers(model, batch.take(shuffled))
+    for whole, other in zip(together, mixed, strict=True):
+        np.testing.assert_allclose(other, whole[shuffled], **TIGHT)
+    for i in range(0, len(batch), 7):
+        for whole, alone in zip(together, answers(model, batch.take(np.array([i]))), strict=True):
+            np.testing.assert_allclose(alone[0], whole[i], **TIGHT)
+
+
+@pytest.mark.parametrize("t", [0, 3, 7])
+def test_the_future_does_not_reach_back(model, batch, t):
+    """Observations after t and actions from t on are changed: nothing said at or before t moves."""
+    obs, actions = batch.obs.copy(), batch.actions.copy()
+    obs[:, t + 1 :] += 100
+    actions[:, t:] = (actions[:, t:] + 1) % 3
+    for before, after in zip(
+        answers(model, batch), answers(model, replace(batch, obs=obs, actions=actions)), strict=True
+    ):
+        assert np.array_equal(before[:, : t + 1], after[:, : t + 1])
+        assert not np.array_equal(before[:, t + 1], after[:, t + 1])
+
+
+def test_a_row_of_zeros_is_an_observation(model, batch):
+    long = batch.take(batch.lengths > 5)
+    obs = long.obs.copy()
+    obs[:, 3] = 0
+    zero = replace(long, obs=obs)
+    cut = replace(zero, lengths=np.full(len(zero), 2))
+    states = model.encode(zero)
+    assert (np.abs(states[:, 4:6]).sum(axis=2) > 0).all()
+    assert np.array_equal(states[:, :3], model.encode(cut)[:, :3])
+    moved = obs.copy()
+    moved[:, 3] = 1e-3
+    assert not np.array_equal(model.predict(states)[:, 4], model.predict(model.encode(replace(long, obs=moved)))[:, 4])
+
+
+def test_encoding_at_once_is_starting_and_advancing(model, batch):
+    np.testing.assert_allclose(fold(model, batch), model.encode(batch), **TIGHT)
+
+
+def test_any_leading_shape(model, batch):
+    states = model.encode(batch)[:, :-1]
+    flat = states.reshape(-1, states.shape[-1])
+    np.testing.assert_allclose(model.predict(flat).reshape(50, -1, 3, 2), model.predict(states), **TIGHT)
+    advanced = model.advance(states, batch.actions, batch.next_obs)
+    np.testing.assert_allclose(advanced[batch.mask], model.encode(batch)[:, 1:][batch.mask], **TIGHT)
+
+
+def test_episodes_of_one_action(model, batch):
+    one = replace(batch, obs=batch.obs[:, :2], actions=batch.actions[:, :1], lengths=np.ones(50, dtype=np.int64))
+    for short, whole in zip(answers(model, one), answers(model, batch), strict=True):
+        np.testing.assert_allclose(short, whole[:, :2], **TIGHT)
+
+
+def test_answers_are_deterministic_and_leave_the_model_alone(model, batch):
+    first = answers(model, batch)
+    torch.manual_seed(1)
+    for one, other in zip(first, answers(model, batch), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_predictions_and_courses_stay_inside_the_bounds(model, batch):
+    low, high = model.bounds
+    states = model.start(batch.start * 1000)
+    for _ in range(30):
+        outcomes = model.predict(states)
+        assert np.isfinite(outcomes).all()
+        assert ((outcomes >= low) & (outcomes <= high)).all()
+        states = model.advance(states, np.full(50, 2), outcomes[:, 2])
+
+
+def test_stepping_an_lstm_is_running_it():
+    with seeded(0):
+        lstm = nn.LSTM(3, 5, batch_first=True)
+        inputs = torch.randn(4, 6, 3)
+    with torch.no_grad():
+        whole, (last, memory) = lstm(inputs)
+        hidden, cell = lstm_states(lstm, inputs)
+    assert torch.allclose(hidden, whole, atol=1e-6)
+    assert torch.allclose(hidden[:, -1], last[0], atol=1e-6)
+    assert torch.allclose(cell[:, -1], memory[0], atol=1e-6)
+
+
+# --- balancing -------------------------------------------------------------------------------------------------------
+
+
+def test_alpha_starts_at_zero_rises_and_stays_below_one():
+    alphas = [reversal_strength(share) for share in np.linspace(0, 1, 50)]
+    assert alphas[0] == 0
+    assert np.all(np.diff(alphas) > 0)
+    assert alphas[-1] < 1
+    assert reversal_strength(0.1) == pytest.approx(2 / (1 + np.exp(-1)) - 1)
+
+
+def test_reversal_by_finite_difference():
+    values = torch.tensor([0.3, -0.7], requires_grad=True)
+    squares = (reverse_gradient(values, 0.25) ** 2).sum()
+    squares.backward()
+    step = 1e-3
+    rises = [(((values + step * unit) ** 2).sum() - (values**2).sum()).item() / step for unit in torch.eye(2)]
+    assert squares.item() == pytest.approx(0.58)
+    assert values.grad.tolist() == pytest.approx([-0.25 * rise for rise in rises], abs=1e-3)
+
+
+def gradients(network, hidden, actions, mask, share):
+    network.zero_grad()
+    network.side_loss(network.represent(hidden), actions, mask, share).backward()
+    return {name: value.grad.clone() for name, value in network.named_parameters() if value.grad is not None}
+
+
+def test_only_what_lies_before_the_reversal_is_reversed():
+    """The encoder's gradient is -alpha times the ordinary one; the head's is the ordinary one."""
+    with seeded(0):
+        network = CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=6, representation=4, balance=0.5)).eval()
+        hidden, actions = torch.randn(5, 7, 6), torch.randint(3, (5, 7))
+    mask = torch.arange(7) < torch.tensor([1, 3, 7, 7, 2])[:, None]
+    reversed_ = gradients(network, hidden, actions, mask, share=0.2)
+    logits = network.treatment(network.represent(hidden)[mask])
+    network.zero_grad()
+    nn.functional.cross_entropy(logits, actions[mask]).backward()
+    alpha = 0.5 * reversal_strength(0.2)
+    for name, value in network.named_parameters():
+        if name.startswith("treatment"):
+            assert torch.allclose(reversed_[name], value.grad, atol=1e-7)
+        elif name.startswith("balancing"):
+            assert value.grad.abs().max() > 1e-4
+            assert torch.allclose(reversed_[name], -alpha * value.grad, atol=1e-7)
+
+
+def test_side_loss_does_not_see_padding():
+    with seeded(0):
+        network = CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=6)).eval()
+        hidden, actions = torch.randn(4, 5, 6), torch.randint(3, (4, 5))
+    mask = torch.arange(5) < torch.tensor([1, 5, 3, 2])[:, None]
+    expected = gradients(network, hidden, actions, mask, 0.5)
+    for filling in (0.0, 1e30, float("nan")):
+        wild = torch.where(mask[..., None], hidden, torch.tensor(filling))
+        loss = network.side_loss(network.represent(hidden)[:, :5], actions, mask, 0.5)
+        representation = torch.where(mask[..., None], network.represent(hidden), wild[..., :1])
+        assert torch.equal(network.side_loss(representation, actions, mask, 0.5), loss)
+    more = nn.functional.pad(mask, (0, 35))
+    wider = gradients(network, nn.functional.pad(hidden, (0, 0, 0, 35)), nn.functional.pad(actions, (0, 35)), more, 0.5)
+    assert all(torch.allclose(wider[name], value, atol=1e-6) for name, value in expected.items())
+
+
+def test_a_head_on_a_frozen_representation_learns_the_treatments():
+    train, _ = confounded(200)
+    with seeded(0):
+        network = CounterfactualRecurrentNetwork(2, 2, CRNConfig())
+    model = _crn_on_persistence(network, train)
+    hidden = torch.from_numpy(model.encode(train)[:, :-1][..., model.law.window.size :][..., :32])
+    actions, mask = torch.from_numpy(train.actions.copy()), torch.from_numpy(train.mask)
+    representation = network.represent(hidden).detach()
+    optimiser = torch.optim.Adam(network.treatment.parameters(), lr=0.01)
+    for _ in range(60):
+        loss = network.side_loss(representation, actions, mask, 0.5)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    rate = train.actions[train.mask].mean()
+    chance = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+    assert loss.item() < 0.9 * chance
+
+
+def _crn_on_persistence(network, train):
+    config = replace(
+        OutcomeModelConfig(),
+        base=False,
+        crn=CRNConfig(training=TrainingConfig(epochs=1, learning_rate=1e-9)),
+        end=replace(OutcomeModelConfig().end, training=TrainingConfig(epochs=1)),
+    )
+    fitted = fit_outcome_model("crn", train, train, config, np.random.default_rng(0)).model
+    assert isinstance(fitted, RecurrentModel)
+    fitted.network.load_state_dict(network.state_dict())
+    network.eval()
+    return fitted
+
+
+def test_two_hundred_steps_at_a_high_rate_stay_finite():
+    train, validation = confounded(160)
+    training = TrainingConfig(epochs=25, batch_size=18, learning_rate=0.01, patience=25)
+    config = replace(OutcomeModelConfig.quick(), base=False, crn=CRNConfig(training=training))
+    fitted = fit_outcome_model("crn", train, validation, config, np.random.default_rng(0))
+    assert fitted.report["correction"]["epochs"] == 25
+    assert np.isfinite(fitted.report["correction"]["validation_loss"])
+
+
+# --- fitting ---------------------------------------------------------------------------------------------------------
+
+
+def curved_system(episodes: int, seed: int) -> Batch:
+    """X' = .9 x + sin(2 x) + a cos(x): no linear law comes near."""
+    rng = np.random.default_rng(seed)
+    obs, actions = 2 * rng.normal(size=(episodes, 9, 1)), rng.integers(2, size=(episodes, 8))
+    for t in range(8):
+        x = obs[:, t, 0]
+        obs[:, t + 1, 0] = 0.9 * x + np.sin(2 * x) + actions[:, t] * np.cos(x) + 0.05 * rng.normal(size=episodes)
+    none = np.zeros(episodes, dtype=np.bool_)
+    ids = tuple(f"e{i}" for i in range(episodes))
+    return Batch(obs, actions, np.full(episodes, 8), none, ~none, ("x",), ("0", "1"), ids)
+
+
+def brief(epochs: int, base: bool = True) -> OutcomeModelConfig:
+    training = TrainingConfig(epochs=epochs, batch_size=32, learning_rate=0.01)
+    return replace(
+        OutcomeModelConfig.quick(), base=base, crn=CRNConfig(training=training), mb_h=RNNConfig(training=training)
+    )
+
+
+@pytest.mark.parametrize("kind", ["crn", "mb_h"])
+@pytest.mark.parametrize("base", [True, False])
+def test_a_network_corrects_what_no_line_can_follow(kind, base):
+    train, validation, test = (curved_system(n, seed) for n, seed in ((300, 0), (100, 1), (100, 2)))
+    law = fit_outcome_model("ar", train, validation, brief(1), np.random.default_rng(0)).model
+    fitted = fit_outcome_model(kind, train, validation, brief(12, base), np.random.default_rng(0))
+    assert fitted.report["correction"]["kept"]
+    assert isinstance(fitted.model, RecurrentModel)
+    assert factual_error(fitted.model, test).raw[0] < 0.6 * factual_error(law, test).raw[0]
+
+
+@pytest.mark.parametrize("kind", ["crn", "mb_h"])
+def test_a_correction_that_is_only_noise_is_not_kept(kind):
+    train, validation = linear_system(150, 0, noise=1.0), linear_system(40, 1, noise=1.0)
+    fitted = fit_outcome_model(kind, train, validation, brief(3), np.random.default_rng(0))
+    assert not fitted.report["correction"]["kept"]
+    assert isinstance(fitted.model, AutoregressiveModel)
+    law = fit_outcome_model("ar", train, validation, brief(3), np.random.default_rng(9)).model
+    assert np.array_equal(*(m.predict(m.encode(validation)) for m in (fitted.model, law)))
+
+
+@pytest.mark.parametrize("kind", ["crn", "mb_h"])
+def test_an_untrained_correction_is_zero(kind):
+    network = {"crn": CounterfactualRecurrentNetwork(2, 3, CRNConfig()), "mb_h": RecurrentNetwork(2, 3, RNNConfig())}
+    correction = network[kind].eval().correction(network[kind].represent(torch.ones(4, 32)))
+    assert correction.shape == (4, 3, 2)
+    assert not correction.any()
+
+
+def fitted_bytes(kind, train, validation, seed):
+    fitted = fit_outcome_model(kind, train, validation, brief(2, base=False), np.random.default_rng(seed))
+    return fitted.model.predict(fitted.model.encode(validation)).tobytes(), fitted.report
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_seed_same_bytes(kind):
+    train, validation = confounded(120)
+    torch.manual_seed(1)
+    one = fitted_bytes(kind, train, validation, 4)
+    torch.manual_seed(2)
+    np.random.default_rng(3)
+    assert fitted_bytes(kind, train, validation, 4) == one
+    if kind != "ar":
+        assert fitted_bytes(kind, train, validation, 5)[0] != one[0]
+
+
+@pytest.mark.parametrize("kind", ["crn", "mb_h"])
+@pytest.mark.parametrize("filling", [7.0, np.nan, 1e30])
+def test_what_stands_in_the_padding_never_enters_the_fit(kind, filling):
+    train, validation = linear_system(60, 0, noise=1.0), linear_system(20, 1, noise=1.0)
+    obs, actions = (
+        np.pad(train.obs, ((0, 0), (0, 8), (0, 0))).astype(np.float64),
+        np.pad(train.actions, ((0, 0), (0, 8))),
+    )
+    obs[np.arange(21) > train.lengths[:, None]] = filling
+    actions[np.arange(20) >= train.lengths[:, None]] = 99
+    config = brief(1, base=False)
+    plain, filled = (
+        fit_outcome_model(kind, data, validation, config, np.random.default_rng(0)).model
+        for data in (train, replace(train, obs=obs, actions=actions))
+    )
+    np.testing.assert_allclose(*(m.predict(m.encode(validation)) for m in (plain, filled)), rtol=0, atol=1e-4)
+
+
+def test_episodes_of_one_action_can_be_fitted():
+    batch = linear_system(40, 0, noise=1.0)
+    one = replace(batch, lengths=np.ones(40, dtype=np.int64))
+    for kind in KINDS:
+        fitted = fit_outcome_model(kind, one, one, brief(1, base=False), np.random.default_rng(0))
+        assert fitted.report["factual"]["train"]["n"] == 40
+
+
+def test_a_diverging_network_is_an_error_and_not_a_model(monkeypatch):
+    train, validation = confounded(60)
+    monkeypatch.setattr(
+        CounterfactualRecurrentNetwork, "side_loss", lambda self, representation, *_: representation.sum() * np.nan
+    )
+    with pytest.raises(ValueError, match="training stopped at step 1 "):
+        fit_outcome_model("crn", train, validation, brief(1), np.random.default_rng(0))
+
+
+def test_a_constant_feature_and_an_action_never_taken():
+    batch = linear_system(60, 0, noise=1.0)
+    obs = batch.obs.copy()
+    obs[..., 1] = 0.1
+    flat = replace(batch, obs=obs, actions=np.minimum(batch.actions, 1))
+    for kind in KINDS:
+        model = fit_outcome_model(kind, flat, flat, brief(1, base=False), np.random.default_rng(0)).model
+        predicted = model.predict(model.encode(flat))
+        assert np.isfinite(predicted).all()
+        assert predicted[flat.lengths > 0, 0, :, 1] == pytest.approx(0.1)
+
+
+def test_progress_runs_to_the_end():
+    train, validation = confounded(60)
+    for kind in KINDS:
+        ticks = []
+        fit_outcome_model(
+            kind, train, validation, brief(2), np.random.default_rng(0), lambda *tick, t=ticks: t.append(tick)
+        )
+        done = [tick[0] for tick in ticks]
+        assert done == sorted(done)
+        assert ticks[-1][0] == ticks[-1][1]
+
+
+def test_bad_requests_are_refused():
+    train, validation = confounded(40)
+    with pytest.raises(ValueError, match="kind must be"):
+        fit_outcome_model("lstm", train, validation, brief(1), np.random.default_rng(0))
+    with pytest.raises(ValueError, match="same features"):
+        fit_outcome_model("ar", train, linear_system(5, 0), brief(1), np.random.default_rng(0))
+
+
+# --- how good --------------------------------------------------------------------------------------------------------
+
+
+class Shifted:
+    """A model whose outcomes are the oracle's plus a constant, and wrong by more where nobody looked."""
+
+    def __init__(self, taken, other):
+        self.oracle, self.taken, self.other = OracleModel(), np.float32(taken), np.float32(other)
+
+    def encode(self, batch):
+        self.actions = np.pad(batch.actions, ((0, 0), (0, 1)))[:, :-1]
+        return self.oracle.encode(batch)
+
+    def predict(self, states):
+        mine = (self.actions[..., None] == np.arange(2))[..., None]
+        return self.oracle.predict(states) + np.where(mine, self.taken, self.other)
+
+
+def test_errors_by_hand():
+    _, validation = confounded(200)
+    phi = FeatureMap(("tumour", "side_effects"), np.zeros(2), np.array([50.0, 10.0]))
+    error = counterfactual_error(Shifted(0.0, 2.0), validation, OracleModel(), phi)
+    assert error.raw == pytest.approx((2, 2), abs=1e-5)
+    assert error.scaled == pytest.approx((0.04, 0.2), abs=1e-6)
+    assert error.pooled == pytest.approx(np.hypot(0.04, 0.2), abs=1e-6)
+    assert error.n == validation.n_steps
+    assert counterfactual_error(Shifted(9.0, 0.0), validation, OracleModel(), phi).pooled == 0
+    noise = factual_error(OracleModel(), validation, phi).raw
+    assert 0.09 < noise[0] < 0.11
+    assert factual_error(Shifted(3.0, 0.0), validation, phi).raw[0] == pytest.approx(np.hypot(3, noise[0]), abs=0.01)
+
+
+def test_the_law_is_as_good_as_the_simulator_on_actions_nobody_took():
+    train, validation = confounded(2000)
+    fitted = fit_outcome_model("ar", train, validation, OutcomeModelConfig.quick(), np.random.default_rng(0))
+    oracle = OracleModel()
+    ratio = np.divide(factual_error(fitted.model, validation).raw, factual_error(oracle, validation).raw)
+    assert (ratio < 1.02).all()
+    assert max(counterfactual_error(fitted.model, validation, oracle).raw) < 0.01  # a tenth of the noise
+    assert fitted.model.noise_scale == pytest.approx([0.1, 0.1], abs=0.01)
+    assert fitted.model.bounds[0].tolist() == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["crn", "mb_h"])
+def test_a_network_on_ten_thousand_episodes_is_not_worse_than_the_law(kind):
+    train, validation = confounded(10_000)
+    oracle = OracleModel()
+    rng = np.random.default_rng(0)
+    law = fit_outcome_model("ar", train, validation, OutcomeModelConfig(), rng).model
+    fitted = fit_outcome_model(kind, train, validation, OutcomeModelConfig(), rng)
+    assert factual_error(fitted.model, validation).pooled < 1.002 * factual_error(law, validation).pooled
+    assert max(counterfactual_error(fitted.model, validation, oracle).raw) < 0.01
