@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agents.successor import SuccessorAgent, SuccessorConfig
-from agents.successor_policy import SuccessorPolicy
+from agents.successor_policy import SuccessorPolicy, check_kappa
 from agents.successor_training import Problem, ProgressCallback, fit_successor
 from agents.weights import fixed_weights
 from cirl_gym import dynamics
@@ -39,8 +39,7 @@ class Expert:
     """Inverse temperature; the larger, the fewer mistakes."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.kappa < np.inf:
-            raise ValueError(f"kappa must be a finite number, not negative, got {self.kappa}")
+        check_kappa(self.kappa)
 
     def policy(self, seed: int = 0) -> SuccessorPolicy:
         """The behaviour policy; ``deterministic=True`` in :meth:`predict` gives the optimal one."""
@@ -82,6 +81,7 @@ def train_expert(
     norm = float(np.abs(weights).sum())
     if weights.shape != (2,) or not np.isfinite(weights).all() or norm > 1 + 1e-9:
         raise ValueError(f"weights must be two finite numbers with L1 norm at most 1, got {w}")
+    check_kappa(kappa)
     model = OracleModel(parameters)
     problem = Problem(
         model=model,

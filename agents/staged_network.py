@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import FloatArray
 
 # Where outcomes scaled to [0, 1] lie on average, and how large the effect of one action is beside it: only the size
@@ -30,7 +31,9 @@ class StagedNetwork(nn.Module):
         self.n_features, self.n_actions, self.hidden = n_features, n_actions, hidden
         self.steps_left: FloatArray = np.array([np.sum(gamma ** np.arange(horizon - t)) for t in range(horizon)])
         sizes = (n_inputs + n_features, *hidden, n_actions * n_features)
-        self.stages = nn.ModuleList([_perceptron(sizes) for _ in range(horizon)])
+        # Layers draw their first weights from torch's global generator, which is not ours to move.
+        with seeded(0):
+            self.stages = nn.ModuleList([_perceptron(sizes) for _ in range(horizon)])
 
     def initialise(self, rng: np.random.Generator) -> None:
         """Draw every weight from ``rng``: normal with variance 1 / inputs; biases zero."""

@@ -60,15 +60,18 @@ class SuccessorConfig:
     """Adam's, falling linearly to zero within each stage."""
     advantage_weight: float = 5.0
     """Differences between actions decide; they are this many times as heavy in the loss as the common level."""
-    width: int = 16
+    width: int = 8
     """Plans kept in the beam search when acting (in training 1: the greedy policy is followed)."""
 
     def __post_init__(self) -> None:
         for name in ("episodes", "weights_per_history", "gradient_steps", "batch_size", "width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"SuccessorConfig.{name} must be at least 1, got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"SuccessorConfig.learning_rate must be positive, got {self.learning_rate}")
+        if min(self.hidden, default=1) < 1:
+            raise ValueError(f"SuccessorConfig.hidden must be at least 1 each, got {self.hidden}")
+        for name in ("learning_rate", "advantage_weight"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"SuccessorConfig.{name} must be positive and finite, got {getattr(self, name)}")
 
 
 class SuccessorAgent:
@@ -85,7 +88,7 @@ class SuccessorAgent:
         gamma: float,
         state_mean: Float32Array,
         state_scale: Float32Array,
-        width: int = 16,
+        width: int = 8,
     ) -> None:
         self.model, self.feature_map, self.network, self.gamma = model, feature_map, network, gamma
         self.state_mean, self.state_scale = state_mean, state_scale
@@ -134,10 +137,20 @@ class SuccessorAgent:
         return np.concatenate(parts) if parts else np.zeros((0, self.model.n_actions, w.shape[1]))
 
     def psi(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
-        """Successor features ``[N, T, A, d]`` for every history and action of a batch; zero on padding."""
+        """Successor features ``[N, T, A, d]`` for every history and action of a batch; zero on padding.
+
+        Raises:
+            ValueError: w is not possible, or the batch is longer than the agent was trained for or has other features
+                or actions.
+        """
         weights = self.checked_weights(w)
-        states = self.model.encode(batch)
         self.check_horizon(batch.horizon)
+        if (batch.features, batch.n_actions) != (self.model.features, self.model.n_actions):
+            raise ValueError(
+                f"the batch has features {batch.features} and {batch.n_actions} actions, this agent's world model "
+                f"{self.model.features} and {self.model.n_actions}"
+            )
+        states = self.model.encode(batch)
         psi = np.zeros((len(batch), batch.horizon, self.model.n_actions, len(weights)))
         for t in range(batch.horizon):
             alive = np.flatnonzero(batch.mask[:, t])
@@ -192,18 +205,22 @@ class SuccessorAgent:
             ValueError: the file is not a whole agent, or the model has other features, actions or states.
         """
         config, arrays = read_model_file(path)
-        if config.get("kind") != "successor":
-            raise ValueError(f"{path} is not a successor-feature agent")
-        features, mean, scale = tuple(config["features"]), arrays.pop("state_mean"), arrays.pop("state_scale")
-        feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"))
+        try:
+            if config["kind"] != "successor":
+                raise ValueError(f"the kind is {config['kind']!r}")
+            features, mean, scale = tuple(config["features"]), arrays.pop("state_mean"), arrays.pop("state_scale")
+            feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"))
+            gamma, horizon, width = config["gamma"], config["horizon"], config["width"]
+            network = StagedNetwork(
+                len(mean), len(features), config["n_actions"], gamma, horizon, tuple(config["hidden"])
+            )
+            load_module_arrays(network, arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a whole successor-feature agent: {error!r}") from error
         states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
-        if (model.features, model.n_actions, states) != (features, config["n_actions"], len(mean)):
+        if (model.features, model.n_actions, states) != (features, network.n_actions, len(mean)):
             raise ValueError(f"{path} was trained in another world model: its features, actions or states differ")
-        network = StagedNetwork(
-            states, len(features), model.n_actions, config["gamma"], config["horizon"], tuple(config["hidden"])
-        )
-        load_module_arrays(network, arrays)
-        return cls(model, feature_map, network, config["gamma"], mean, scale, config["width"])
+        return cls(model, feature_map, network, gamma, mean, scale, width)
 
     def checked_weights(self, w: npt.ArrayLike) -> FloatArray:
         """Weights scaled to L1 norm 1 (the policy does not change; the network has seen no other scale); 0 stays 0."""
@@ -216,4 +233,4 @@ class SuccessorAgent:
     def check_horizon(self, horizon: int) -> None:
         """Raise ValueError where a history is longer than the agent was trained for."""
         if horizon > self.horizon:
-            raise ValueError(f"this agent was trained for {self.horizon} steps, the batch has {horizon}")
+            raise ValueError(f"this agent was trained for episodes of {self.horizon} steps, not of {horizon}")

@@ -17,6 +17,8 @@ class SuccessorPolicy:
     """Greedy or stochastic policy for one w; its memory is the world model's state and the time."""
 
     def __init__(self, agent: SuccessorAgent, w: FloatArray, kappa: float | None, rng: np.random.Generator) -> None:
+        if kappa is not None:
+            check_kappa(kappa)
         self.agent, self.w, self.kappa, self.rng = agent, w, kappa, rng
 
     def predict(
@@ -29,7 +31,8 @@ class SuccessorPolicy:
         """Actions ``[n]`` for observations ``[n, d + A]`` (see :class:`cirl_gym.types.Policy`).
 
         Raises:
-            ValueError: memory is missing although no episode starts, or an episode is longer than the agent's horizon.
+            ValueError: the observation has another shape, memory or the previous action is missing although an episode
+                is under way, or an episode is longer than the agent's horizon.
         """
         q, memory = self.act(observation, state, episode_start)
         if deterministic or self.kappa is None:
@@ -44,21 +47,32 @@ class SuccessorPolicy:
         episode_start: npt.NDArray[np.bool_] | None,
     ) -> tuple[FloatArray, tuple[npt.NDArray[np.generic], ...]]:
         """Q ``[n, A]`` and the memory (states ``[n, S]``, time ``[n]``) after seeing the observation."""
-        d = len(self.w)
+        d, n_actions = len(self.w), self.agent.model.n_actions
+        if observation.ndim != 2 or observation.shape[1] != d + n_actions:
+            raise ValueError(f"predict: observations must be [n, {d + n_actions}], got {observation.shape}")
         obs, hot = observation[:, :d], observation[:, d:]
-        begin = np.ones(len(obs), dtype=np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
+        # As in Stable-Baselines3, memory that is handed in is used unless an episode is said to start.
+        begin = np.full(len(obs), state is None) if episode_start is None else np.asarray(episode_start, np.bool_)
         states = self.agent.model.start(obs)
         times = np.zeros(len(obs), dtype=np.int64)
         if state is not None:
+            if not hot[~begin].any(axis=1).all():
+                raise ValueError("predict: no previous action although episode_start says that an episode is under way")
             going = self.agent.model.advance(np.asarray(state[0]), hot.argmax(axis=1), obs)
             states = np.where(begin[:, None], states, going)
             times = np.where(begin, 0, np.asarray(state[1]) + 1)
         elif not begin.all():
             raise ValueError("predict: state is None although episode_start says that an episode is under way")
         self.agent.check_horizon(int(times.max()) + 1)
-        q = np.zeros((len(obs), self.agent.model.n_actions))
+        q = np.zeros((len(obs), n_actions))
         for t in np.unique(times):
             rows = np.flatnonzero(times == t)
             psi = self.agent.planned_psi(int(t), states[rows], np.tile(self.w, (len(rows), 1)))
             q[rows] = psi @ self.w
         return q, (states, times)
+
+
+def check_kappa(kappa: float) -> None:
+    """Raise ValueError unless an inverse temperature is a finite number and not negative."""
+    if not 0 <= kappa < np.inf:
+        raise ValueError(f"kappa must be a finite number, not negative, got {kappa}")

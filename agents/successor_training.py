@@ -25,7 +25,11 @@ ProgressCallback = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be solved: a world model, where episodes start, how long they are, what counts."""
+    """What is to be solved: a world model, where episodes start, how long they are, what counts.
+
+    Raises:
+        ValueError: a number is out of its range, or feature map or histories do not fit the model or the horizon.
+    """
 
     model: OutcomeModel
     """phi before scaling."""
@@ -43,6 +47,12 @@ class Problem:
     """Observed histories to learn on beside the imagined ones."""
 
     def __post_init__(self) -> None:
+        if self.feature_map.features != self.model.features:
+            raise ValueError(f"the feature map is of {self.feature_map.features}, the model of {self.model.features}")
+        if self.histories is not None and self.histories.horizon > self.horizon:
+            raise ValueError(f"the histories have up to {self.histories.horizon} steps, the horizon is {self.horizon}")
+        if self.histories is not None and self.histories.features != self.model.features:
+            raise ValueError(f"the histories are of {self.histories.features}, the model of {self.model.features}")
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
         if self.horizon < 1:
@@ -87,10 +97,13 @@ def fit_successor(
     """Train psi for all preferences of ``problem.weights``.
 
     Same generator state, same agent, to the byte.
+
+    Raises:
+        ValueError: the starts do not fit the model, or training did not stay finite.
     """
     states, alive = _imagine(problem, config, rng)
     live = states[alive]
-    scale = live.std(axis=0)
+    scale = live.std(axis=0, dtype=np.float64)
     network = StagedNetwork(
         n_inputs=states.shape[2],
         n_features=len(problem.model.features),
@@ -105,7 +118,7 @@ def fit_successor(
         problem.feature_map,
         network,
         problem.gamma,
-        live.mean(axis=0),
+        live.mean(axis=0, dtype=np.float64).astype(np.float32),
         np.where(scale > 1e-6, scale, 1.0).astype(np.float32),
         config.width,
     )
@@ -129,7 +142,7 @@ def _imagine(problem: Problem, config: SuccessorConfig, rng: np.random.Generator
     explorer = RandomRates(problem.horizon, problem.model.n_actions, rng)
     batches = [rollout(world, explorer, config.episodes, rng, deterministic=False, start=start)]
     if problem.histories is not None:
-        seen = rng.permutation(len(problem.histories))[: config.episodes // 2]
+        seen = rng.permutation(len(problem.histories))[: max(config.episodes // 2, 1)]
         batches.append(problem.histories.take(seen))
     batches = [batch.padded(problem.horizon) for batch in batches]
     states = np.concatenate([problem.model.encode(batch)[:, :-1] for batch in batches])
@@ -164,3 +177,5 @@ def _learn_stage(
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+    if not torch.isfinite(loss):
+        raise ValueError(f"training stopped at stage t = {t}: the loss is {loss.item()}")

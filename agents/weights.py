@@ -14,8 +14,14 @@ WeightSampler = Callable[[int, np.random.Generator], FloatArray]
 
 
 def uniform_weights(signs: npt.ArrayLike) -> WeightSampler:
-    """W uniform on the allowed part of the L1 sphere; ``signs [d]``: -1 or +1 fixes a sign, 0 leaves it free."""
+    """W uniform on the allowed part of the L1 sphere; ``signs [d]``: -1 or +1 fixes a sign, 0 leaves it free.
+
+    Raises:
+        ValueError: a sign is none of the three.
+    """
     fixed = np.asarray(signs, dtype=np.float64)
+    if fixed.ndim != 1 or not np.isin(fixed, (-1, 0, 1)).all():
+        raise ValueError(f"signs must each be -1, 0 or 1, got {fixed}")
 
     def draw(n: int, rng: np.random.Generator) -> FloatArray:
         size = rng.exponential(size=(n, len(fixed)))

@@ -187,6 +187,15 @@ class Batch:
             actions=np.pad(self.actions, ((0, 0), (0, extra))),
         )
 
+    def with_early_ends(self, horizon: int) -> Batch:
+        """The same episodes, those that were watched for fewer than ``horizon`` actions counted as terminated.
+
+        A sum over an episode's steps stops where watching stopped. A world model whose episodes are to be compared
+        with it must let them stop at the same rate, whatever the reason was (discharge, transfer, death).
+        """
+        terminated = self.terminated | (self.lengths < horizon)
+        return replace(self, terminated=terminated, truncated=~terminated)
+
     def split(self, share: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
         """Split by group, never by row: about ``share`` of the groups go to the second batch, at least one to each.
 

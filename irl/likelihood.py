@@ -30,15 +30,20 @@ def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt
     live = q[batch.mask].astype(np.float64)
     if not np.isfinite(live).all():
         raise ValueError("q is not finite in a step where an action was taken")
-    taken = live[np.arange(len(live)), batch.actions[batch.mask]]
-    # -log p(taken) = kappa (best - taken) + log sum_a exp(kappa (q_a - best)); the sum is at least 1.
-    best = live.max(axis=1)
-    short, below = best - taken, live - best[:, None]
+    steps = np.arange(len(live))
+    # -log p(taken) = kappa (best - taken) + log(1 + sum over the others of exp(kappa (q_a - best))).
+    best = live.argmax(axis=1)
+    short = live[steps, best] - live[steps, batch.actions[batch.mask]]
+    others = np.arange(batch.n_actions) != best[:, None]
+    below = np.ascontiguousarray((live - live[steps, best][:, None])[others].reshape(len(live), -1).T)
     first = np.concatenate([[0], np.cumsum(batch.lengths)[:-1]])
     result = np.empty((len(levels), len(batch)))
+    scratch = np.empty_like(below)  # many kappas, many steps: what is written again is not asked for again
     for i, kappa in enumerate(levels):
-        steps = kappa * short + np.log(np.exp(kappa * below).sum(axis=1))
-        result[i] = -np.add.reduceat(steps, first)
+        np.exp(np.multiply(below, kappa, out=scratch), out=scratch)
+        lost = np.log(1.0 + scratch.sum(axis=0))
+        lost += kappa * short
+        result[i] = -np.add.reduceat(lost, first)
     return result
 
 

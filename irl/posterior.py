@@ -79,7 +79,8 @@ def grid_posterior(
         signs: ``[2]`` of -1, 0 (free) and 1.
         rng: the draws.
         kappa_range: limits of kappa.
-        points, kappa_points: cells per face, and of log kappa.
+        points: cells per face.
+        kappa_points: cells of log kappa.
         refinements: largest number of refinements.
         power: the likelihood is raised to it; below 1 where rows say less than independent rows would.
         group_weights: ``[B, G]`` from :func:`irl.likelihood.bootstrap_weights`, to widen the intervals.

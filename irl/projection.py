@@ -43,9 +43,11 @@ def project(mu_expert: FloatArray, bar: FloatArray, mu: FloatArray) -> Projectio
     """
     d = mu - bar
     scale = max(float(np.abs(vector).max()) for vector in (mu_expert, bar, mu))
-    if float(np.abs(d).max()) <= SAME * scale:
+    size = float(np.abs(d).max())
+    if size <= SAME * scale:
         return None
-    raw = float(d @ (mu_expert - bar)) / float(d @ d)
+    along = d / size  # first, so that the square of a tiny step does not become zero
+    raw = float(along @ ((mu_expert - bar) / size)) / float(along @ along)
     clipped = min(max(raw, 0.0), 1.0)
     moved = bar + clipped * d
     return Projection(moved, clipped, raw, float(np.linalg.norm(mu_expert - moved)))

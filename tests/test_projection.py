@@ -54,7 +54,9 @@ def test_the_same_mu_is_no_new_policy():
     assert project(np.ones(2), bar, bar * (1 + 1e-15)) is None, "rounding is not a new policy"
     assert project(np.ones(2), np.zeros(2), np.zeros(2)) is None
     assert project(np.ones(2), bar, bar * (1 + 1e-9)) is not None
-    assert project(np.full(2, 1e-200), np.zeros(2), np.array([1e-150, 0.0])) is not None, "small is not the same"
+    tiny = project(np.array([1e-200, 0.0]), np.zeros(2), np.array([4e-200, 0.0]))
+    assert tiny is not None, "small is not the same"
+    assert tiny.raw == pytest.approx(0.25)
 
 
 @settings(deadline=None, max_examples=100)

@@ -14,7 +14,7 @@ from cirl_gym.outcome_models.autoregression import AutoregressionConfig, Autoreg
 from cirl_gym.outcome_models.censoring import HardLimits
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork, CRNConfig
 from cirl_gym.outcome_models.diagnostics import factual_error
-from cirl_gym.outcome_models.end_fit import EndHeadConfig, fit_end_head
+from cirl_gym.outcome_models.end_fit import EndHeadConfig, EndReport, fit_end_head
 from cirl_gym.outcome_models.end_head import EndHead, EndLines
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
@@ -98,37 +98,43 @@ def fit_outcome_model(
 
     with_law = kind == "ar" or config.base
     fit = fit_autoregression(train, validation, config.autoregression) if with_law else _persistence(train)
-    placeholder = EndHead("never", EndLines.from_batch(train, fit.scaler, fit.scaler.scale), 0.0)
-    spec = OutcomeSpec(train.features, train.n_actions, fit.low, fit.high, np.zeros(len(train.features)))
-    model: LearnedModel = AutoregressiveModel(fit.law, spec, placeholder)
+    model: LearnedModel = _law_alone(fit, train)
     report: dict[str, Any] = {"kind": kind, "law": _law_report(fit, with_law), "correction": None}
     tell(1, planned)
     if kind != "ar":
         network, training = _network(kind, train, config, seeds[0])
         scale = _residual_scale(model, train, train, fit.limits)
         unit = np.where(scale > 0, scale, fit.scaler.scale)
-        corrected = RecurrentModel(fit.law, network, fit.scaler, unit, spec, placeholder)
+        corrected = RecurrentModel(fit.law, network, fit.scaler, unit, model.spec, model.end)
         correction = fit_correction(
             corrected, train, validation, training, seeds[1], lambda done, _: tell(1 + done, planned)
         )
         kept = correction.helps or not config.base
         report["correction"] = _correction_report(correction, kept)
         model = corrected if kept else model
-
-    spec = replace(spec, noise_scale=_residual_scale(model, validation, train, fit.limits))
-    raw = [model.raw(model.encode(batch)[:, :-1]) for batch in (train, validation)]
-    splits = ((train, raw[0]), (validation, raw[1]))
-    end, end_report = fit_end_head(splits, fit.scaler, spec.noise_scale, config.end, seeds[2])
-    model = model.with_outcomes(spec, end)
-    phi = FeatureMap.from_batch(train)
-    report["factual"] = {
-        name: factual_error(model, batch, phi).as_dict()
-        for name, batch in (("train", train), ("validation", validation))
-    }
-    report["noise_scale"] = dict(zip(train.features, map(float, spec.noise_scale), strict=True))
-    report["end"] = end_report.as_dict()
+    model, end = _with_noise_and_end(model, fit, (train, validation), config.end, seeds[2])
+    report |= _outcome_report(model, train, validation)
+    report["end"] = end.as_dict()
     tell(planned, planned)
     return FittedOutcomeModel(model, report, time.perf_counter() - began)
+
+
+def _law_alone(fit: AutoregressionFit, train: Batch) -> AutoregressiveModel:
+    """The law as a model whose noise and ends are not known yet."""
+    end = EndHead("never", EndLines.from_batch(train, fit.scaler, fit.scaler.scale), 0.0)
+    spec = OutcomeSpec(train.features, train.n_actions, fit.low, fit.high, np.zeros(len(train.features)))
+    return AutoregressiveModel(fit.law, spec, end)
+
+
+def _with_noise_and_end(
+    model: LearnedModel, fit: AutoregressionFit, splits: tuple[Batch, Batch], config: EndHeadConfig, seed: int
+) -> tuple[LearnedModel, EndReport]:
+    train, validation = splits
+    spec = replace(model.spec, noise_scale=_residual_scale(model, validation, train, fit.limits))
+    raw = [model.raw(model.encode(batch)[:, :-1]) for batch in splits]
+    predicted = ((train, raw[0]), (validation, raw[1]))
+    end, report = fit_end_head(predicted, fit.scaler, spec.noise_scale, config, seed)
+    return model.with_outcomes(spec, end), report
 
 
 def _persistence(train: Batch) -> AutoregressionFit:
@@ -181,4 +187,16 @@ def _correction_report(correction: CorrectionFit, kept: bool) -> dict[str, Any]:
         "validation_loss": correction.loss,
         "validation_loss_of_law": correction.law_loss,
         "standard_error": correction.standard_error,
+    }
+
+
+def _outcome_report(model: LearnedModel, train: Batch, validation: Batch) -> dict[str, Any]:
+    """For JSON: errors on both splits, on the scale of the training batch's ranges, and the noise."""
+    phi = FeatureMap.from_batch(train)
+    return {
+        "factual": {
+            name: factual_error(model, batch, phi).as_dict()
+            for name, batch in (("train", train), ("validation", validation))
+        },
+        "noise_scale": dict(zip(train.features, map(float, model.noise_scale), strict=True)),
     }

@@ -180,9 +180,7 @@ def fit_correction(
         hidden = network.lstm(held_out.inputs)[0][held_out.mask]
         return held_out.squares(network.correction(network.represent(hidden)))
 
-    history = train_network(
-        network, loss, lambda: held_out_squares().mean().item(), len(train), config, seed, progress
-    )
+    history = train_network(network, loss, lambda: held_out_squares().mean().item(), len(train), config, seed, progress)
     with torch.no_grad():
         after = held_out.per_episode(held_out_squares())
         nothing = torch.zeros((validation.n_steps, model.n_actions, len(model.features)))

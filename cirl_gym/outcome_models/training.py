@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -65,6 +65,10 @@ class History:
         return len(self.training)
 
 
+class NotFiniteError(ValueError):
+    """A loss or a gradient became infinite or not a number."""
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Torch's global generator seeded inside, as it was before outside.
@@ -75,15 +79,6 @@ def seeded(seed: int) -> Iterator[None]:
         # Only the CPU's generator: torch.manual_seed would also touch accelerators, whose state is not restored.
         torch.default_generator.manual_seed(seed)
         yield
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of ``values [N, T, ..]`` over the rows where ``mask [N, T]`` is True; 0 where there is none.
-
-    Padding is left out by indexing: multiplied by 0, a NaN or an infinity would stay.
-    """
-    chosen = values[mask]
-    return chosen.mean() if chosen.numel() else values.new_zeros((), requires_grad=values.requires_grad)
 
 
 def train_network(
@@ -108,41 +103,25 @@ def train_network(
         progress: called after every epoch.
 
     Raises:
-        ValueError: a loss or gradient is not finite; the message names the step, and the best weights so far are
-            restored.
+        NotFiniteError: a loss or gradient is not finite; the message (a ValueError's) names the step, and the best
+            weights so far are restored.
     """
     shuffler = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     batch_size = min(config.batch_size, max(n_episodes // config.fewest_steps, 1))
-    steps_per_epoch = math.ceil(n_episodes / batch_size)
+    planned = config.epochs * math.ceil(n_episodes / batch_size)
     training: list[float] = []
     validation = [_validate(network, validation_loss, 0)]
     best, kept = 0, _copy(network)
     with seeded(seed):
         for epoch in range(1, config.epochs + 1):
-            network.train()
-            order = torch.randperm(n_episodes, generator=shuffler)
-            total = 0.0
-            for number, rows in enumerate(torch.split(order, batch_size)):
-                step = (epoch - 1) * steps_per_epoch + number
-                value = loss(rows, step / (config.epochs * steps_per_epoch))
-                optimiser.zero_grad()
-                value.backward()  # type: ignore[no-untyped-call]
-                norm = nn.utils.clip_grad_norm_(network.parameters(), config.clip_norm)
-                if not (math.isfinite(value.item()) and math.isfinite(norm.item())):
-                    _restore(network, kept)
-                    raise ValueError(
-                        f"training stopped at step {step + 1} (epoch {epoch}): the loss is {value.item()} and its "
-                        f"gradient's norm {norm.item()}; the weights of epoch {best} are kept"
-                    )
-                optimiser.step()
-                total += value.item() * len(rows)
-            training.append(total / n_episodes)
+            batches = torch.split(torch.randperm(n_episodes, generator=shuffler), batch_size)
             try:
+                training.append(_epoch(network, loss, optimiser, batches, planned, epoch, config.clip_norm))
                 validation.append(_validate(network, validation_loss, epoch))
-            except ValueError:
+            except NotFiniteError as error:
                 _restore(network, kept)
-                raise
+                raise NotFiniteError(f"{error}; the weights of epoch {best} are kept") from error
             if validation[-1] < validation[best]:
                 best, kept = epoch, _copy(network)
             if progress is not None:
@@ -155,12 +134,39 @@ def train_network(
     return History(tuple(training), tuple(validation), best)
 
 
+def _epoch(
+    network: nn.Module,
+    loss: Callable[[Tensor, float], Tensor],
+    optimiser: torch.optim.Optimizer,
+    batches: Sequence[Tensor],
+    planned: int,
+    epoch: int,
+    clip_norm: float,
+) -> float:
+    """One pass in train mode: the mean loss per episode."""
+    network.train()
+    total = 0.0
+    for step, rows in enumerate(batches, start=(epoch - 1) * len(batches)):
+        value = loss(rows, step / planned)
+        optimiser.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(network.parameters(), clip_norm)
+        if not (math.isfinite(value.item()) and math.isfinite(norm.item())):
+            raise NotFiniteError(
+                f"training stopped at step {step + 1} (epoch {epoch}): the loss is {value.item()} and its gradient's "
+                f"norm {norm.item()}"
+            )
+        optimiser.step()
+        total += value.item() * len(rows)
+    return total / sum(len(rows) for rows in batches)
+
+
 def _validate(network: nn.Module, validation_loss: Callable[[], float], epoch: int) -> float:
     network.eval()
     with torch.no_grad():
         value = validation_loss()
     if not math.isfinite(value):
-        raise ValueError(f"training stopped after epoch {epoch}: the validation loss is {value}")
+        raise NotFiniteError(f"training stopped after epoch {epoch}: the validation loss is {value}")
     return value
 
 

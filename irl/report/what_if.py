@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cirl_gym.types import FloatArray
+from cirl_gym.batch import Batch
+from cirl_gym.types import Float32Array, FloatArray, OutcomeModel
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,38 @@ def _course(values: FloatArray, d: int, name: str) -> FloatArray:
         raise ValueError(f"WhatIf.{name} must be [steps, {d}] finite numbers with steps >= 1, got shape {course.shape}")
     course.setflags(write=False)
     return course
+
+
+def imagine(model: OutcomeModel, batch: Batch, steps: int = 8) -> WhatIf:
+    """One held-out history, and its expected courses if each action were taken at every step from then on.
+
+    The episode is the longest one (the first of several), cut at its middle, so that there is a past to see; a course
+    stops where the model holds an end for more likely than not.
+
+    Args:
+        model: predicts the next observation under every action.
+        batch: held-out episodes.
+        steps: length of the courses.
+    """
+    episode = int(batch.lengths.argmax())
+    t = int(batch.lengths[episode]) // 2
+    state = model.encode(batch.take(np.array([episode])))[0, t]
+    futures = {name: _course_of(model, state, action, steps) for action, name in enumerate(batch.action_names)}
+    return WhatIf(
+        title=f"Episode {batch.ids[episode]} after {t} steps",
+        features=batch.features,
+        observed=batch.obs[episode, : t + 1].astype(np.float64),
+        actions=tuple(batch.action_names[a] for a in batch.actions[episode, :t]),
+        futures=futures,
+    )
+
+
+def _course_of(model: OutcomeModel, state: Float32Array, action: int, steps: int) -> FloatArray:
+    states, course = state[None], []
+    for _ in range(steps):
+        outcome = model.predict(states)[:, action]
+        course.append(outcome[0])
+        if model.end_probability(states)[0, action] > 0.5:
+            break
+        states = model.advance(states, np.array([action]), outcome)
+    return np.stack(course).astype(np.float64)

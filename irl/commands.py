@@ -1,0 +1,171 @@
+"""What the commands do: run the pipeline, say what came out, leave a folder that is whole or has no result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from agents.expert import Expert
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.files import write_json, write_text
+from cirl_gym.outcome_models.store import save_model
+from cirl_gym.table_schema import TableColumns, TableOptions
+from cirl_gym.tables import prepare_table
+from irl import findings
+from irl.pipeline import Fit, fit, simulate
+from irl.progress import stages
+from irl.report.console import print_result
+from irl.report.page import render
+from irl.report.what_if import imagine
+from irl.result import Result, installed_versions
+from irl.settings import DemoConfig, FitConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_RESULTS = ("result.json", "report.html")
+_RETURN_EPISODES = 500
+
+
+def demo(config: DemoConfig, out: Path) -> Result:
+    """Recover a simulated expert's preferences and compare them with the truth.
+
+    Raises:
+        ValueError: an option is out of its range.
+        OSError: the folder cannot be written to.
+    """
+    torch.set_num_threads(1)
+    saved: dict[str, Any] = {"command": "demo", **asdict(config)}
+    _begin(out, saved)
+    with stages(8) as run:
+        simulated = simulate(config, run)
+        splits = (simulated.train, simulated.validation, simulated.test)
+        feature_map = simulated.expert.agent.feature_map
+        signs = np.array(config.signs, dtype=np.float64)
+        found = fit(simulated.train, simulated.validation, feature_map, signs, config.fit, config.seed, run)
+        with run.stage("evaluation"):
+            chances = simulated.expert.probabilities(simulated.test)
+            met = findings.measured_accuracy(found, simulated.train, simulated.test, chances)
+            earned = findings.measured_returns(found, simulated, config.parameters, _RETURN_EPISODES, config.seed)
+            error = findings.measured_error(found, simulated.test, config.parameters)
+    result = Result(
+        **findings.parts(found, splits),
+        accuracy=met,
+        returns=earned,
+        model_error=error,
+        seconds=run.seconds,
+        seed=config.seed,
+        config=_plain(saved) | {"ranges": _ranges(feature_map)},
+        versions=installed_versions(),
+        true_weights=tuple(simulated.expert.w),
+        table=None,
+        headline=findings.headline(found, met, simulated.expert.w),
+    )
+    simulated.train.save(out / "batch.npz")
+    _finish(out, result, found, simulated.test, simulated.expert)
+    return result
+
+
+def explain(
+    frame: pd.DataFrame,
+    columns: TableColumns,
+    options: TableOptions,
+    signs: Mapping[str, int],
+    config: FitConfig,
+    seed: int,
+    out: Path,
+) -> Result:
+    """Recover the preferences behind a table of decisions.
+
+    Args:
+        frame: from :func:`cirl_gym.table_file.read_table`.
+        columns: which column is what.
+        options: how to read it.
+        signs: by feature -1 or +1 where the sign of a weight is known.
+        config: how to fit.
+        seed: everything that is drawn.
+        out: folder to write to.
+
+    Raises:
+        ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
+        OSError: the folder cannot be written to.
+    """
+    torch.set_num_threads(1)
+    if len(columns.features) < 2:
+        raise ValueError(f"a trade-off needs two features, got {', '.join(columns.features)}; name more by --features")
+    table = prepare_table(frame, columns, options, rng=np.random.default_rng([seed, 0]))
+    for line in table.report.lines():
+        print(line)
+    saved: dict[str, Any] = {
+        "command": "explain",
+        "columns": asdict(columns),
+        "options": asdict(options),
+        "signs": dict(signs),
+    }
+    saved |= {"seed": seed, "fit": asdict(config)}
+    _begin(out, saved)
+    horizon = max(batch.horizon for batch in (table.train, table.validation, table.test))
+    feature_map = FeatureMap.from_batch(table.train)
+    told = np.array([signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
+    with stages(6) as run:
+        found = fit(table.train, table.validation, feature_map, told, config.whole(horizon), seed, run)
+        with run.stage("evaluation"):
+            met = findings.measured_accuracy(found, table.train, table.test, None)
+            error = findings.measured_error(found, table.test, None)
+    result = Result(
+        **findings.parts(found, (table.train, table.validation, table.test)),
+        accuracy=met,
+        returns=None,
+        model_error=error,
+        seconds=run.seconds,
+        seed=seed,
+        config=_plain(saved) | {"ranges": _ranges(feature_map)},
+        versions=installed_versions(),
+        true_weights=None,
+        table=table.report.as_dict(),
+        headline=findings.headline(found, met),
+    )
+    _finish(out, result, found, table.test, None)
+    return result
+
+
+def _begin(out: Path, config: dict[str, Any]) -> None:
+    """Take away what an earlier run left to be read, so that nothing of it can be taken for this one's."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in _RESULTS:
+        (out / name).unlink(missing_ok=True)
+    write_json(out / "config.json", _plain(config))
+
+
+def _finish(out: Path, result: Result, found: Fit, test: Batch, expert: Expert | None) -> None:
+    """Write the models, then the page, and last of all the result."""
+    save_model(found.model.model, out / "outcome_model.npz")
+    found.agent.save(out / "agent.npz")
+    found.cloning.save(out / "cloning.npz")
+    if expert is not None:
+        expert.agent.save(out / "expert.npz")
+    write_text(out / "report.html", render(result, imagine(found.model.model, test)))
+    result.write(out / "result.json")
+    print_result(result, out)
+
+
+def _ranges(feature_map: FeatureMap) -> dict[str, list[float]]:
+    ends = zip(feature_map.low, feature_map.high, strict=True)
+    return {name: [float(a), float(b)] for name, (a, b) in zip(feature_map.features, ends, strict=True)}
+
+
+def _plain(value: Any) -> Any:
+    """A configuration in JSON's own types."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value

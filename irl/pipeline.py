@@ -1,0 +1,212 @@
+"""Counterfactual inverse reinforcement learning in nine steps, from a simulator or from a table.
+
+simulator -> expert -> batch -> outcome model -> world model -> candidate policies -> mu -> projection -> weights
+
+Steps 4 to 9 get a batch and nothing else: they have no way to reach the simulator (a test makes it raise).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agents.cloning import CloningPolicy, fit_cloning
+from agents.expert import Expert, train_expert
+from agents.successor import SuccessorAgent
+from agents.successor_training import Problem, fit_successor
+from agents.weights import uniform_weights
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
+from cirl_gym.rollout import rollout
+from cirl_gym.types import FloatArray, Policy
+from cirl_gym.worlds import TumourWorld
+from irl.feature_expectations import FeatureExpectation, expert_mu, phi_along
+from irl.identifiability import (
+    IdentifiedSet,
+    expert_regret_bound,
+    identified_set,
+    not_identifiable,
+    sampling_tolerance,
+)
+from irl.max_margin import MaxMarginResult, max_margin
+from irl.mixture import Mixture, closest_mixture
+from irl.plan_pool import PlanPool
+from irl.posterior import PosteriorResult
+from irl.preferences import infer_preferences, judged_episodes
+from irl.progress import Reporter, Stages
+from irl.projection import draw_weights
+from irl.settings import DemoConfig, FitConfig
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Steps 1 to 3: an expert whose preferences are known, and what was seen of the expert."""
+
+    expert: Expert
+    train: Batch
+    validation: Batch
+    test: Batch
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Steps 4 to 9: what the batch says."""
+
+    model: FittedOutcomeModel
+    """phi and the world model."""
+    feature_map: FeatureMap
+    """Ranges by which outcomes are scaled: a weight is per full range."""
+    agent: SuccessorAgent
+    """Candidate policies of every w, in the world model."""
+    mu_expert: FeatureExpectation
+    loop: MaxMarginResult
+    mixture: Mixture
+    posterior: PosteriorResult
+    pool: PlanPool
+    """Plans along the judged histories."""
+    identified: IdentifiedSet
+    cloning: CloningPolicy
+
+    @property
+    def weights(self) -> FloatArray:
+        """``[d]`` the weights that are reported: the posterior mean, L1 norm 1."""
+        return self.posterior.mean
+
+    @property
+    def policy(self) -> Policy:
+        """The recovered policy: optimal for the reported weights in the world model."""
+        return self.agent.policy(self.weights)
+
+
+def simulate(config: DemoConfig, run: Stages) -> Simulated:
+    """Steps 1 to 3 (paper, section 5.1 and appendix E)."""
+    training, drawing, splitting = _generators(config.seed, "simulate", 3)
+    # 1. The simulator.
+    world = TumourWorld(config.parameters)
+    # 2. The expert, trained in it on the true reward.
+    with run.stage("expert") as report:
+        w = np.array(config.weights)
+        expert = train_expert(config.parameters, w, config.fit.gamma, config.kappa, config.expert, training, report)
+    # 3. The batch that the expert leaves behind.
+    with run.stage("batch"):
+        policy = expert.policy(int(drawing.integers(2**31)))
+        everything = rollout(world, policy, config.episodes + config.test_episodes, drawing, deterministic=False)
+    seen = everything.take(np.arange(config.episodes))
+    train, validation = seen.split(0.1, splitting)
+    return Simulated(expert, train, validation, everything.take(np.arange(config.episodes, len(everything))))
+
+
+def fit(
+    train: Batch,
+    validation: Batch,
+    feature_map: FeatureMap,
+    signs: FloatArray,
+    config: FitConfig,
+    seed: int,
+    run: Stages,
+) -> Fit:
+    """Steps 4 to 9 (paper, section 4 and Algorithm 1): offline, from the batch alone.
+
+    Args:
+        train: episodes to learn from.
+        validation: episodes to choose by.
+        feature_map: ranges of phi.
+        signs: ``[d]`` of -1, 0 (free) and 1: what is known of the weights' signs.
+        config: how.
+        seed: everything that is drawn.
+        run: shows and times the stages.
+
+    Raises:
+        ValueError: the batches do not fit together, or nothing can be learnt from them.
+    """
+    modelling, solving, looping, judging, copying = _generators(seed, "fit", 5)
+    horizon = config.horizon or train.horizon
+    splits = (train.with_early_ends(horizon), validation.with_early_ends(horizon))
+    # 4. The outcome model: phi(h, a), what would happen under each action.
+    with run.stage("outcome model") as report:
+        fitted = fit_outcome_model(config.model, *splits, config.outcome, modelling, report)
+    # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
+    world = Problem(
+        fitted.model, feature_map, train.start, horizon, config.gamma, uniform_weights(signs), histories=train
+    )
+    # 6. Candidate policies: psi for every w at once.
+    with run.stage("candidate policies") as report:
+        agent = fit_successor(world, config.agent, solving, report)
+    # 7. mu of the expert; that of a candidate is read off psi.
+    mu = expert_mu(phi_along(fitted.model, feature_map, train), train, config.gamma)
+    # 8. Projection: the max-margin loop.
+    with run.stage("max-margin loop") as report:
+        loop = _loop(agent, mu, train, signs, config, looping, report)
+    # 9. Weights, and what the data cannot tell.
+    with run.stage("weights") as report:
+        posterior, pool = _judge(agent, train, signs, config, judging, report)
+        identified = _identified(agent, mu, loop, posterior, train, signs, config)
+    with run.stage("behaviour cloning") as report:
+        cloned = fit_cloning(train, validation, config.cloning, copying, report)
+    mixture = closest_mixture(loop.mus, mu.mean)
+    return Fit(fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    policy: Policy
+    mu: FloatArray
+
+
+def _loop(
+    agent: SuccessorAgent,
+    mu: FeatureExpectation,
+    train: Batch,
+    signs: FloatArray,
+    config: FitConfig,
+    rng: np.random.Generator,
+    report: Reporter,
+) -> MaxMarginResult:
+    starts = train.start[: config.starts]
+    return max_margin(
+        mu.mean,
+        lambda w: _Candidate(agent.policy(w), agent.mu(w, starts)),
+        draw_weights(signs, rng),
+        rounds=config.rounds,
+        tolerance=config.tolerance,
+        signs=signs,
+        progress=lambda done: report(done.k + 1, config.rounds + 1),
+    )
+
+
+def _judge(
+    agent: SuccessorAgent,
+    train: Batch,
+    signs: FloatArray,
+    config: FitConfig,
+    rng: np.random.Generator,
+    report: Reporter,
+) -> tuple[PosteriorResult, PlanPool]:
+    judged = judged_episodes(train, config.posterior.decisions, rng)
+    return infer_preferences(lambda w: agent.psi(judged, w), judged, signs, config.posterior, rng, report)
+
+
+def _identified(
+    agent: SuccessorAgent,
+    mu: FeatureExpectation,
+    loop: MaxMarginResult,
+    posterior: PosteriorResult,
+    train: Batch,
+    signs: FloatArray,
+    config: FitConfig,
+) -> IdentifiedSet:
+    """The set of weights that explain mu_E equally well, against all policies that the loop and the posterior found."""
+    mus = np.concatenate([loop.mus, agent.mu(posterior.mean, train.start[: config.starts])[None]])
+    erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
+    tolerance = sampling_tolerance(mu, signs) + erring
+    return identified_set(
+        mu.mean, mus, signs, tolerance=tolerance, nodes=1000, not_identifiable=not_identifiable(train)
+    )
+
+
+def _generators(seed: int, part: str, n: int) -> list[np.random.Generator]:
+    """Independent generators, the same for the same seed and part, whatever other parts draw."""
+    sequence = np.random.SeedSequence([seed, *part.encode()])
+    return [np.random.default_rng(child) for child in sequence.spawn(n)]

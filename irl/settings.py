@@ -1,0 +1,116 @@
+"""What a run is asked to do: one frozen dataclass per command, saved beside its result as config.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from agents.cloning import CloningConfig
+from agents.successor import SuccessorConfig
+from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
+from cirl_gym.parameters import TumourParameters
+from irl.preferences import PosteriorConfig
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """From a batch to weights.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    gamma: float = 0.99
+    """Discount factor in [0, 1]."""
+    model: Kind = "crn"
+    """Outcome model: "ar" (linear law), "crn" or "mb_h" (networks that correct it where they predict better)."""
+    outcome: OutcomeModelConfig = field(default_factory=OutcomeModelConfig)
+    """How the outcome model is fitted."""
+    agent: SuccessorConfig = field(default_factory=SuccessorConfig)
+    """How the world model is solved."""
+    cloning: CloningConfig = field(default_factory=CloningConfig)
+    """The baseline that copies the expert."""
+    posterior: PosteriorConfig = field(default_factory=PosteriorConfig)
+    """The likelihood's work."""
+    rounds: int = 50
+    """Largest number of rounds of the max-margin loop (paper: 50)."""
+    tolerance: float = 1e-3
+    """Margin at which the loop has converged (paper: 0.001)."""
+    horizon: int | None = None
+    """Number of actions of a whole episode; default: that of the longest training episode."""
+    starts: int = 500
+    """First observations over which the feature expectation of a policy is averaged."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
+        if self.horizon is not None and self.horizon < 1:
+            raise ValueError(f"horizon must be at least 1, got {self.horizon}")
+        if self.rounds < 1 or self.starts < 1 or self.tolerance < 0:
+            raise ValueError("rounds and starts must be at least 1 and the tolerance not negative")
+
+    def whole(self, horizon: int) -> FitConfig:
+        """The same, for episodes of at most ``horizon`` actions, unless a horizon was chosen."""
+        return replace(self, horizon=self.horizon or horizon)
+
+    def quick(self) -> FitConfig:
+        """A first look in a fraction of the time, with wider errors."""
+        return replace(
+            self,
+            model="ar",
+            outcome=OutcomeModelConfig.quick(),
+            agent=quick_agent(self.agent),
+            cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=8)),
+            posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=5),
+            rounds=15,
+            starts=200,
+        )
+
+
+def quick_agent(config: SuccessorConfig) -> SuccessorConfig:
+    """A smaller training and a narrower search."""
+    return replace(config, episodes=1024, gradient_steps=100, batch_size=512, width=4)
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """Simulate an expert with known preferences, then recover them from the batch alone.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    weights: tuple[float, float] = (-0.3, -0.7)
+    """True reward weights of (tumour, side effects), L1 norm at most 1."""
+    kappa: float = 100.0
+    """Inverse temperature of the expert."""
+    episodes: int = 10_000
+    """Episodes of the batch: nine tenths to fit on, one tenth to choose by (paper: 9,000 and 1,000)."""
+    test_episodes: int = 500
+    """Further episodes on which accuracy is measured."""
+    seed: int = 0
+    """Everything that is drawn."""
+    parameters: TumourParameters = field(default_factory=TumourParameters)
+    """The simulator."""
+    expert: SuccessorConfig = field(default_factory=lambda: SuccessorConfig(weights_per_history=1))
+    """How the simulator is solved for the expert."""
+    fit: FitConfig = field(default_factory=FitConfig)
+    """From the batch to weights."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 20 or self.test_episodes < 2:
+            raise ValueError(f"episodes must be at least 20 and test_episodes 2, got {self.episodes}")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, got {self.seed}")
+        if sum(abs(w) for w in self.weights) > 1 + 1e-9 or not any(self.weights):
+            raise ValueError(f"weights must have an L1 norm above 0 and at most 1, got {self.weights}")
+
+    @property
+    def signs(self) -> tuple[int, int]:
+        """What the fit is told of the signs: lower is better for both, as a doctor knows, unless that is not true."""
+        return (-1, -1) if max(self.weights) <= 0 else (0, 0)
+
+    def quick(self) -> DemoConfig:
+        """A first look in a fraction of the time."""
+        episodes = min(self.episodes, 2000)
+        expert = quick_agent(self.expert)
+        return replace(self, episodes=episodes, test_episodes=200, expert=expert, fit=self.fit.quick())

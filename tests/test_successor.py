@@ -1,0 +1,353 @@
+"""The successor-feature agent: psi, Q and mu hang together; its policy has the right memory; its files are whole."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states
+from small_agents import TINY, known_agent, known_problem, tumour_agent, tumour_batch
+
+import agents.successor
+from agents.successor import SuccessorAgent
+from agents.successor_training import fit_successor
+from cirl_gym import Batch, CounterfactualWorld, TumourParameters, rollout
+from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.store import save_model
+from cirl_gym.rollout import act_along, discounted, observation
+
+W = np.array([-0.3, -0.7])
+PARAMETERS = TumourParameters()
+
+
+@pytest.fixture(scope="module")
+def agent() -> SuccessorAgent:
+    """On the simulator, 20 steps."""
+    return tumour_agent(PARAMETERS)
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """24 episodes of 9 to 20 steps."""
+    made = tumour_batch(PARAMETERS, 0.0, 0.5, 1.0)
+    assert made.lengths.min() < 12
+    assert made.lengths.max() == 20
+    return made
+
+
+@pytest.fixture(scope="module")
+def known() -> SuccessorAgent:
+    """Three actions, four steps, every plan searched: 27 begin with each action."""
+    trained = known_agent()
+    return SuccessorAgent(
+        trained.model, PHI, trained.network, trained.gamma, trained.state_mean, trained.state_scale, width=27
+    )
+
+
+def shown(batch, t):
+    """What a policy sees of each episode at t."""
+    previous = batch.actions[:, t - 1] if t else np.full(len(batch), -1)
+    return observation(batch.obs[:, t], previous, batch.n_actions)
+
+
+def acted_q(policy, batch):
+    """Q along a batch as the policy has it, step by step with carried memory."""
+    memory, q = None, []
+    for t in range(batch.horizon):
+        step, memory = policy.act(shown(batch, t), memory, np.full(len(batch), t == 0))
+        q.append(step)
+    return np.where(batch.mask[..., None], np.stack(q, axis=1), 0.0)
+
+
+class TestValues:
+    def test_q_is_w_psi_and_zero_on_padding(self, agent, batch):
+        psi, q = agent.psi(batch, W), agent.q(batch, W)
+        assert psi.shape == (24, 20, 2, 2)
+        np.testing.assert_allclose(q, psi @ W, atol=1e-12)
+        assert (psi[~batch.mask] == 0).all()
+        assert (psi[batch.mask] > 0).any(axis=(1, 2)).all()
+
+    def test_psi_is_that_of_the_best_plan(self, known):
+        w = np.array([0.6, -0.4])
+        rows = states(20, seed=0, begun=False)
+        psi = known.planned_psi(0, rows, np.tile(w, (20, 1)))
+        best = [best_plans(plain_state(row), 4, 0.5, w) @ w for row in rows]
+        np.testing.assert_allclose(psi @ w, best, atol=1e-6)
+
+    def test_a_narrow_search_finds_true_plans_no_better_than_the_best(self, known):
+        rows, w = states(20, seed=1, begun=False), np.tile([-0.5, 0.5], (20, 1))
+        for row, found in zip(rows, known.planned_psi(0, rows, w, width=1), strict=True):
+            for first in range(3):
+                plans = every_plan(plain_state(row), 4, 0.5, first)
+                assert np.abs(plans - found[first]).max(axis=1).min() < 1e-6
+
+    def test_what_is_searched_at_once_changes_nothing(self, known, monkeypatch):
+        rows, w = states(50, seed=2, begun=False), np.tile([0.5, 0.5], (50, 1))
+        whole = known.planned_psi(0, rows, w, width=2)
+        for plans_at_once in (1, 6, 7 * 6):
+            monkeypatch.setattr(agents.successor, "_PLANS_AT_ONCE", plans_at_once)
+            np.testing.assert_allclose(known.planned_psi(0, rows, w, width=2), whole, atol=1e-6)
+
+    def test_no_rows_no_psi(self, known):
+        assert known.planned_psi(0, states(0, seed=0), np.zeros((0, 2))).shape == (0, 3, 2)
+
+    def test_every_row_can_have_preferences_of_its_own(self, known):
+        rows, w = states(2, seed=3, begun=False)[[0, 0]], np.array([[1.0, 0.0], [-1.0, 0.0]])
+        psi = known.planned_psi(0, rows, w)
+        for i in range(2):
+            np.testing.assert_allclose(psi[i], known.planned_psi(0, rows[:1], w[i : i + 1])[0], atol=1e-6)
+        assert np.abs(psi[0] - psi[1]).max() > 0.1
+
+    @pytest.mark.parametrize("scale", [3.0, 1e-9, 1e9])
+    def test_the_scale_of_the_weights_does_not_matter(self, agent, batch, scale):
+        np.testing.assert_allclose(agent.q(batch, scale * W), agent.q(batch, W), atol=1e-9)
+
+    def test_without_preferences_q_is_zero(self, agent, batch):
+        psi = agent.psi(batch, np.zeros(2))
+        assert np.isfinite(psi).all()
+        assert (agent.q(batch, np.zeros(2)) == 0).all()
+        assert np.isfinite(agent.mu(np.zeros(2), batch.start)).all()
+
+    @pytest.mark.parametrize("w", [[-0.3], [-0.3, np.nan], [-0.3, -np.inf], [[-0.3, -0.7]]])
+    def test_bad_weights(self, agent, batch, w):
+        for use in (agent.policy, lambda w: agent.q(batch, w), lambda w: agent.mu(w, batch.start)):
+            with pytest.raises(ValueError, match="2 finite numbers"):
+                use(w)
+
+
+class TestBatches:
+    def test_padding_changes_nothing(self, agent, batch):
+        short = batch.take(np.flatnonzero(batch.lengths < 12))
+        cut = replace(short, obs=short.obs[:, :13], actions=short.actions[:, :12])
+        np.testing.assert_allclose(agent.q(short, W)[:, :12], agent.q(cut, W), atol=1e-12)
+        assert (agent.q(short, W)[:, 12:] == 0).all()
+
+    def test_longer_than_trained_for_is_an_error(self, agent, batch):
+        with pytest.raises(ValueError, match="episodes of 20 steps, not of 40"):
+            agent.psi(batch.padded(40), W)
+
+    def test_other_features_or_actions_are_an_error(self, agent, batch):
+        with pytest.raises(ValueError, match=r"'side_effects', 'tumour'.*'tumour', 'side_effects'"):
+            agent.q(replace(batch, features=("side_effects", "tumour")), W)
+        with pytest.raises(ValueError, match="3 actions"):
+            agent.q(replace(batch, action_names=("0", "1", "2")), W)
+
+    def test_alone_as_among_others(self, agent, batch):
+        q = agent.q(batch, W)
+        for i in (0, 9, 20):
+            np.testing.assert_allclose(agent.q(batch.take(np.array([i])), W)[0], q[i], atol=1e-5)
+
+    def test_what_comes_later_changes_nothing(self, agent, batch):
+        obs, actions = batch.obs.copy(), batch.actions.copy()
+        obs[:, 6:] += 100
+        actions[:, 5:] = 1 - actions[:, 5:]
+        before, after = agent.q(batch, W), agent.q(replace(batch, obs=obs, actions=actions), W)
+        np.testing.assert_array_equal(after[:, :6], before[:, :6])
+        assert (after[:, 6] != before[:, 6]).any()
+
+
+class TestMu:
+    def test_it_is_the_mean_of_psi_at_the_start(self, agent, batch):
+        psi = agent.psi(batch, W)[:, 0]
+        greedy = psi[np.arange(len(batch)), (psi @ W).argmax(axis=1)]
+        np.testing.assert_allclose(agent.mu(W, batch.start), greedy.mean(axis=0), atol=1e-9)
+
+    def test_it_is_what_the_policy_earns_where_nothing_is_left_to_chance(self, known):
+        # Every plan is searched at every step, so that the policy goes on as planned.
+        model, starts = KnownModel(ends=False), known_problem().starts
+        certain = SuccessorAgent(model, PHI, known.network, 0.5, known.state_mean, known.state_scale, width=27)
+        for w in ([0.6, -0.4], [-0.2, 0.8]):
+            played = rollout(CounterfactualWorld(model, starts, 4), certain.policy(w), 50, np.random.default_rng(0))
+            mu = discounted(played, PHI(played.next_obs), 0.5).mean(axis=0)
+            np.testing.assert_allclose(certain.mu(w, starts), mu, atol=1e-6)
+
+    def test_it_is_what_the_policy_earns_on_average_where_episodes_end_by_chance(self, known):
+        starts = known_problem().starts
+        starts = starts[starts[:, 0] > 0]
+        world = CounterfactualWorld(known.model, np.tile(starts, (100, 1)), 4)
+        played = rollout(world, known.policy([0.2, 0.8]), 100 * len(starts), np.random.default_rng(0))
+        assert 0.2 < played.terminated.mean() < 0.9
+        # The same starts 100 times each: all that differs is when they end.
+        earned = discounted(played, PHI(played.next_obs), 0.5).reshape(100, len(starts), 2).mean(axis=1)
+        error = earned.std(axis=0) / np.sqrt(100)
+        assert (error < 0.01).all()
+        assert (np.abs(known.mu([0.2, 0.8], starts) - earned.mean(axis=0)) < 4 * error).all()
+
+    def test_in_the_simulator_without_noise_a_narrow_search_comes_close(self, batch):
+        parameters = TumourParameters(tumour_noise=0.0, side_noise=0.0)
+        agent = tumour_agent(parameters)
+        world = CounterfactualWorld(agent.model, batch.start, 20)
+        played = rollout(world, agent.policy(W), len(batch), np.random.default_rng(0))
+        mu = discounted(played, agent.feature_map(played.next_obs), 0.99).mean(axis=0)
+        # Each step searches anew with four plans kept, and may leave the plan of the step before. Measured: .03.
+        assert mu @ W == pytest.approx(-2.7, abs=0.3)
+        assert agent.mu(W, batch.start) @ W == pytest.approx(mu @ W, abs=0.1)
+
+
+class TestMemory:
+    def test_step_by_step_as_on_the_stored_batch(self, agent, batch):
+        q = agent.q(batch, W)
+        np.testing.assert_allclose(acted_q(agent.policy(W), batch), q, atol=1e-5)
+        np.testing.assert_array_equal(act_along(agent.policy(W), batch), np.where(batch.mask, q.argmax(axis=2), 0))
+
+    def test_it_remembers_more_than_it_sees(self, agent):
+        # Five treatments and none, then the same observation and the same last action.
+        obs = np.tile(np.array([30.0, 5.0], dtype=np.float32), (2, 1))
+        memory, policy = None, agent.policy(W)
+        for t, previous in enumerate([[-1, -1], [1, 0], [1, 0], [1, 0], [0, 0]]):
+            seen = observation(obs, np.array(previous), 2)
+            q, memory = policy.act(seen, memory, np.full(2, t == 0))
+        assert np.abs(q[0] - q[1]).max() > 0.1
+
+    def test_a_row_that_restarts_is_as_fresh(self, agent, batch):
+        # The first row's episode is over after three steps; then it shows another patient's first observation.
+        policy, pair, long = agent.policy(W), batch.take(np.array([16, 0])), batch.take(np.array([0]))
+        memory = None
+        for t in range(3):
+            _, memory = policy.act(shown(pair, t), memory, np.full(2, t == 0))
+        new = observation(batch.obs[5:6, 0], np.array([-1]), 2)
+        q, memory = policy.act(np.concatenate([new, shown(long, 3)]), memory, np.array([True, False]))
+        np.testing.assert_allclose(q[:1], policy.act(new, None, None)[0], atol=1e-5)
+        np.testing.assert_allclose(q[1], agent.q(long, W)[0, 3], atol=1e-5)
+        np.testing.assert_array_equal(memory[1], [0, 3])
+
+    def test_what_an_earlier_episode_was_leaves_no_trace(self, agent, batch):
+        policy, new = agent.policy(W), observation(batch.obs[5:6, 0], np.array([-1]), 2)
+        seen = []
+        for earlier in (0, 16):
+            memory = policy.act(shown(batch.take(np.array([earlier])), 0), None, None)[1]
+            seen.append(policy.act(new, memory, np.array([True])))
+        np.testing.assert_array_equal(seen[0][0], seen[1][0])
+        np.testing.assert_array_equal(seen[0][1][0], seen[1][1][0])
+
+    def test_memory_that_is_handed_in_is_used_without_further_word(self, agent, batch):
+        policy = agent.policy(W)
+        _, memory = policy.predict(shown(batch, 0))
+        told, _ = policy.act(shown(batch, 1), memory, np.zeros(len(batch), dtype=np.bool_))
+        untold, _ = policy.act(shown(batch, 1), memory, None)
+        np.testing.assert_array_equal(untold, told)
+
+    def test_missing_memory_is_an_error(self, agent, batch):
+        with pytest.raises(ValueError, match="state is None"):
+            agent.policy(W).predict(shown(batch, 1), None, np.zeros(len(batch), dtype=np.bool_))
+        mixed = np.arange(len(batch)) > 0
+        with pytest.raises(ValueError, match="state is None"):
+            agent.policy(W).predict(shown(batch, 1), None, mixed)
+
+    def test_missing_previous_action_is_an_error(self, agent, batch):
+        policy = agent.policy(W)
+        _, memory = policy.predict(shown(batch, 0))
+        with pytest.raises(ValueError, match="no previous action"):
+            policy.predict(shown(batch, 0), memory, np.zeros(len(batch), dtype=np.bool_))
+
+    @pytest.mark.parametrize("shape", [(4,), (1, 2), (1, 5)])
+    def test_observations_of_another_shape_are_an_error(self, agent, shape):
+        with pytest.raises(ValueError, match=r"must be \[n, 4\]"):
+            agent.policy(W).predict(np.zeros(shape, dtype=np.float32))
+
+    def test_acting_past_the_horizon_is_an_error(self, known):
+        policy, memory = known.policy([1.0, 0.0]), None
+        for t in range(4):
+            previous = np.array([0 if t else -1])
+            _, memory = policy.predict(observation(np.zeros((1, 2), dtype=np.float32), previous, 3), memory)
+        with pytest.raises(ValueError, match="episodes of 4 steps, not of 5"):
+            policy.predict(observation(np.zeros((1, 2), dtype=np.float32), np.array([0]), 3), memory)
+
+
+class TestChance:
+    obs = observation(np.array([[1.0, 0.5]], dtype=np.float32), np.array([-1]), 3)
+
+    def frequencies(self, policy, n=20_000):
+        actions, _ = policy.predict(np.repeat(self.obs, n, axis=0))
+        return np.bincount(actions, minlength=3) / n
+
+    def test_frequencies_are_the_softmax_of_kappa_q(self, known):
+        w, kappa = [0.6, -0.4], 1.5
+        z = np.exp(kappa * known.policy(w).act(self.obs, None, None)[0][0])
+        expected = z / z.sum()
+        assert ((expected > 0.05) & (expected < 0.8)).all()
+        # Standard error at most .0036.
+        np.testing.assert_allclose(self.frequencies(known.policy(w, kappa)), expected, atol=0.015)
+
+    def test_kappa_0_knows_no_preference(self, known):
+        np.testing.assert_allclose(self.frequencies(known.policy([0.6, -0.4], 0.0)), np.full(3, 1 / 3), atol=0.015)
+
+    def test_the_most_likely_action_on_request(self, known):
+        many = np.repeat(self.obs, 20, axis=0)
+        best = known.policy([0.6, -0.4]).predict(many)[0]
+        np.testing.assert_array_equal(known.policy([0.6, -0.4], 1.0).predict(many, deterministic=True)[0], best)
+        assert len(set(best.tolist())) == 1
+
+    def test_the_seed_decides(self, known):
+        many = np.repeat(self.obs, 200, axis=0)
+        draws = [known.policy([0.6, -0.4], 1.0, seed).predict(many)[0] for seed in (3, 3, 4)]
+        np.testing.assert_array_equal(draws[0], draws[1])
+        assert (draws[0] != draws[2]).any()
+
+    @pytest.mark.parametrize("kappa", [-1.0, np.nan, np.inf])
+    def test_bad_kappa(self, known, kappa):
+        with pytest.raises(ValueError, match="kappa must be"):
+            known.policy([1.0, 0.0], kappa)
+
+
+class TestFiles:
+    def test_round_trip(self, agent, batch, tmp_path):
+        one, two = tmp_path / "one.npz", tmp_path / "two.npz"
+        agent.save(one)
+        loaded = SuccessorAgent.load(one, OracleModel(PARAMETERS))
+        loaded.save(two)
+        assert one.read_bytes() == two.read_bytes()
+        np.testing.assert_array_equal(loaded.psi(batch, W), agent.psi(batch, W))
+        assert (loaded.gamma, loaded.horizon, loaded.width) == (0.99, 20, 4)
+
+    @pytest.mark.parametrize("model", [KnownModel(), OracleModel(TumourParameters(order=3))])
+    def test_another_world_model_is_an_error(self, agent, tmp_path, model):
+        agent.save(tmp_path / "agent.npz")
+        with pytest.raises(ValueError, match=r"agent\.npz was trained in another world model"):
+            SuccessorAgent.load(tmp_path / "agent.npz", model)
+
+    def test_a_part_of_a_file_is_an_error(self, known, tmp_path):
+        path = tmp_path / "agent.npz"
+        known.save(path)
+        whole = path.read_bytes()
+        for share in (0.0, 0.5, 0.99):
+            path.write_bytes(whole[: int(share * len(whole))])
+            with pytest.raises(ValueError, match=r"agent\.npz"):
+                SuccessorAgent.load(path, KnownModel())
+
+    @pytest.mark.parametrize("name", ["low", "state_mean", "stages.0.0.weight", "config"])
+    def test_a_missing_array_is_an_error(self, known, tmp_path, name):
+        path = tmp_path / "agent.npz"
+        known.save(path)
+        arrays = read_arrays(path)
+        del arrays[name]
+        write_arrays(path, arrays)
+        with pytest.raises(ValueError, match=r"agent\.npz"):
+            SuccessorAgent.load(path, KnownModel())
+
+    def test_another_kind_of_file_is_an_error(self, tmp_path):
+        path = tmp_path / "agent.npz"
+        save_model(OracleModel(PARAMETERS), path)
+        with pytest.raises(ValueError, match=r"not a whole successor-feature agent: .*'oracle'"):
+            SuccessorAgent.load(path, OracleModel(PARAMETERS))
+
+
+def test_same_seed_same_bytes(tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        fit_successor(known_problem(), TINY, np.random.default_rng(seed)).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert (tmp_path / "one").read_bytes() != (tmp_path / "three").read_bytes()
+
+
+def test_the_process_wide_generators_are_left_alone(tmp_path):
+    before = np.random.get_state()[1].copy(), torch.get_rng_state(), random.getstate()  # noqa: NPY002
+    agent = known_agent()
+    agent.save(tmp_path / "agent.npz")
+    SuccessorAgent.load(tmp_path / "agent.npz", KnownModel()).policy([1.0, 0.0], 2.0).predict(TestChance.obs)
+    np.testing.assert_array_equal(np.random.get_state()[1], before[0])  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert random.getstate() == before[2]
