@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
+
+if TYPE_CHECKING:
+    from irl.settings import FitConfig
 
 Model = Literal["ar", "crn", "mb_h"]
 
@@ -34,16 +38,12 @@ def demo(
         model: Outcome model: linear law, or the network that corrects it (default: crn; with --quick: ar).
         quick: A first look in about a minute, with wider errors.
     """
-    from dataclasses import replace
-
     from irl import commands
-    from irl.settings import DemoConfig, FitConfig
+    from irl.settings import DemoConfig
 
-    config = DemoConfig(weights=weights, kappa=kappa, episodes=episodes, seed=seed, fit=FitConfig(gamma=gamma))
+    config = DemoConfig(weights=weights, kappa=kappa, episodes=episodes, seed=seed)
     config = config.quick() if quick else config
-    if model is not None:
-        config = replace(config, fit=replace(config.fit, model=model))
-    commands.demo(config, out)
+    commands.demo(replace(config, fit=_fit_config(gamma, model, quick)), out)
 
 
 def explain(
@@ -89,23 +89,25 @@ def explain(
         quick: A first look in a fraction of the time, with wider errors.
         out: Folder for result.json, config.json, report.html and the models.
     """
-    from dataclasses import replace
-
     from cirl_gym.table_file import read_table
     from cirl_gym.table_infer import infer_columns
     from cirl_gym.table_schema import TableOptions
     from irl import commands
-    from irl.settings import FitConfig
+    from irl.settings import ExplainConfig
 
-    config = FitConfig(gamma=gamma)
-    config = config.quick() if quick else config
-    if model is not None:
-        config = replace(config, model=model)
     frame = read_table(table)
     columns = infer_columns(frame, id=id, time=time, action=action, features=features or None, group=group)
     options = TableOptions(end=end, last_row=last_row, duplicates=duplicates, lag=lag)
     signs = known_signs(columns.features, lower_is_better, sign)
-    commands.explain(frame, columns, options, signs, config, seed, out)
+    commands.explain(frame, ExplainConfig(columns, options, signs, seed, _fit_config(gamma, model, quick)), out)
+
+
+def _fit_config(gamma: float, model: Model | None, quick: bool) -> FitConfig:
+    from irl.settings import FitConfig
+
+    config = FitConfig(gamma=gamma)
+    config = config.quick() if quick else config
+    return config if model is None else replace(config, model=model)
 
 
 def known_signs(features: Sequence[str], lower_is_better: Sequence[str], sign: Sequence[str]) -> dict[str, int]:

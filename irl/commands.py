@@ -15,7 +15,6 @@ from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.files import write_json, write_text
 from cirl_gym.outcome_models.store import save_model
-from cirl_gym.table_schema import TableColumns, TableOptions
 from cirl_gym.tables import prepare_table
 from irl import findings
 from irl.pipeline import Fit, fit, simulate
@@ -24,7 +23,7 @@ from irl.report.console import print_result
 from irl.report.page import render
 from irl.report.what_if import imagine
 from irl.result import Result, installed_versions
-from irl.settings import DemoConfig, FitConfig
+from irl.settings import DemoConfig, ExplainConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +40,7 @@ def demo(config: DemoConfig, out: Path) -> Result:
         OSError: the folder cannot be written to.
     """
     torch.set_num_threads(1)
-    saved: dict[str, Any] = {"command": "demo", **asdict(config)}
+    saved = {"command": "demo", **asdict(config)}
     _begin(out, saved)
     with stages(8) as run:
         simulated = simulate(config, run)
@@ -72,59 +71,35 @@ def demo(config: DemoConfig, out: Path) -> Result:
     return result
 
 
-def explain(
-    frame: pd.DataFrame,
-    columns: TableColumns,
-    options: TableOptions,
-    signs: Mapping[str, int],
-    config: FitConfig,
-    seed: int,
-    out: Path,
-) -> Result:
-    """Recover the preferences behind a table of decisions.
-
-    Args:
-        frame: from :func:`cirl_gym.table_file.read_table`.
-        columns: which column is what.
-        options: how to read it.
-        signs: by feature -1 or +1 where the sign of a weight is known.
-        config: how to fit.
-        seed: everything that is drawn.
-        out: folder to write to.
+def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
+    """Recover the preferences behind a table of decisions (from :func:`cirl_gym.table_file.read_table`).
 
     Raises:
         ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
         OSError: the folder cannot be written to.
     """
     torch.set_num_threads(1)
-    if len(columns.features) < 2:
-        raise ValueError(f"a trade-off needs two features, got {', '.join(columns.features)}; name more by --features")
-    table = prepare_table(frame, columns, options, rng=np.random.default_rng([seed, 0]))
+    table = prepare_table(frame, config.columns, config.options, rng=np.random.default_rng([config.seed, 0]))
     for line in table.report.lines():
         print(line)
-    saved: dict[str, Any] = {
-        "command": "explain",
-        "columns": asdict(columns),
-        "options": asdict(options),
-        "signs": dict(signs),
-    }
-    saved |= {"seed": seed, "fit": asdict(config)}
+    saved = {"command": "explain", **asdict(config)}
     _begin(out, saved)
-    horizon = max(batch.horizon for batch in (table.train, table.validation, table.test))
+    splits = (table.train, table.validation, table.test)
+    settings = config.fit.whole(max(batch.horizon for batch in splits))
     feature_map = FeatureMap.from_batch(table.train)
-    told = np.array([signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
+    signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
     with stages(6) as run:
-        found = fit(table.train, table.validation, feature_map, told, config.whole(horizon), seed, run)
+        found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run)
         with run.stage("evaluation"):
             met = findings.measured_accuracy(found, table.train, table.test, None)
             error = findings.measured_error(found, table.test, None)
     result = Result(
-        **findings.parts(found, (table.train, table.validation, table.test)),
+        **findings.parts(found, splits),
         accuracy=met,
         returns=None,
         model_error=error,
         seconds=run.seconds,
-        seed=seed,
+        seed=config.seed,
         config=_plain(saved) | {"ranges": _ranges(feature_map)},
         versions=installed_versions(),
         true_weights=None,

@@ -94,7 +94,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
             not_identifiable=dict(identified.not_identifiable),
         ),
         "mu_expert": found.mu_expert.mean,
-        "margin": found.mixture.distance,
+        "margin": found.loop.margin,
         "rounds": tuple(
             LoopRound(entry.k, tuple(entry.w), tuple(entry.mu), entry.lambda_clipped, entry.margin, entry.seconds)
             for entry in found.loop.rounds
@@ -154,7 +154,8 @@ def _identified_sentences(found: Fit) -> list[str]:
         low, high = identified.low[0], identified.high[0]
         sentences.append(
             f"By average outcomes alone, every {names[0]} weight from {low:.2f} to {high:.2f} explains the data "
-            "equally well; the narrower interval comes from how single decisions vary, and rests on the model of their chance."
+            "equally well; the narrower interval comes from how single decisions vary, and rests on the model of "
+            "their chance."
         )
     elif wide:
         sentences.append(

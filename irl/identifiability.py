@@ -158,9 +158,13 @@ def identified_set(
         best = np.eye(d)[0] * (allowed[0] or 1.0)
     minimum = float(regret(best[None], mus, mu_expert)[0])
     limit = (max(minimum, 0.0) + tolerance) / scale
+    # A corner of the sphere that belongs to the set is its bound; only the other bounds need a program.
+    inside = regret(np.concatenate([-np.eye(d), np.eye(d)]), mus, mu_expert) / scale <= limit
+    inside &= np.concatenate([allowed <= 0, allowed >= 0])
     unit = np.eye(d, d + 1)
-    low = np.clip([program.minimise(row, limit)[1] for row in unit], -1.0, 1.0)
-    high = np.clip([-program.minimise(-row, limit)[1] for row in unit], -1.0, 1.0) + 0.0  # no minus zero
+    low = np.array([-1.0 if inside[i] else program.minimise(unit[i], limit)[1] for i in range(d)])
+    high = np.array([1.0 if inside[d + i] else -program.minimise(-unit[i], limit)[1] for i in range(d)])
+    low, high = np.clip(low, -1.0, 1.0), np.clip(high, -1.0, 1.0) + 0.0  # no minus zero
     profile = None
     if d == 2:
         along = np.unique(np.concatenate([face + np.arange(points + 1) / points for face in allowed_faces(allowed)]))

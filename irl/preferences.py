@@ -102,7 +102,8 @@ def _spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> 
     if d == 2:
         every = arc_weights((np.arange(4 * plans) + 0.5) / plans)
         fits = ((every * signs >= 0) | (signs == 0)).all(axis=1)
-        return every[fits]
+        allowed: FloatArray = every[fits]
+        return allowed
     return draw_weights(signs, rng, plans + plans * (d - 2) // 4)
 
 

@@ -151,7 +151,7 @@ class Result:
     mu_expert: Numbers
     """``[d]`` discounted feature expectation of the experts."""
     margin: float
-    """Distance of mu_expert from the best mixture of the policies found."""
+    """Distance of mu_expert from the mixture that the loop ended with (paper, Algorithm 1: t)."""
     rounds: tuple[LoopRound, ...]
     accuracy: Accuracy
     returns: dict[str, Estimate] | None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from agents.cloning import CloningConfig
 from agents.successor import SuccessorConfig
 from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
 from cirl_gym.parameters import TumourParameters
+from cirl_gym.table_schema import TableColumns, TableOptions
 from irl.preferences import PosteriorConfig
 
 
@@ -114,3 +116,33 @@ class DemoConfig:
         episodes = min(self.episodes, 2000)
         expert = quick_agent(self.expert)
         return replace(self, episodes=episodes, test_episodes=200, expert=expert, fit=self.fit.quick())
+
+
+@dataclass(frozen=True)
+class ExplainConfig:
+    """Recover the preferences behind a table of decisions.
+
+    Raises:
+        ValueError: there are less than two features, or a sign is not -1 or +1 or not a feature's.
+    """
+
+    columns: TableColumns
+    """Which column is what."""
+    options: TableOptions = field(default_factory=TableOptions)
+    """How the table is read."""
+    signs: Mapping[str, int] = field(default_factory=dict)
+    """By feature -1 or +1 where the sign of a weight is known."""
+    seed: int = 0
+    """Everything that is drawn."""
+    fit: FitConfig = field(default_factory=FitConfig)
+    """From the batch to weights."""
+
+    def __post_init__(self) -> None:
+        features = self.columns.features
+        if len(features) < 2:
+            raise ValueError(f"a trade-off needs two features, got {', '.join(features)}; name more by --features")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, got {self.seed}")
+        for name, sign in self.signs.items():
+            if name not in features or sign not in (-1, 1):
+                raise ValueError(f"signs: {name!r} must be a feature and its sign -1 or +1, got {sign!r}")

@@ -50,7 +50,7 @@ def test_kappa_0_tosses_a_coin(agent, batch):
 
 
 def test_frequencies_are_the_chances(agent, batch):
-    expert = Expert(agent, W, 20.0)
+    expert = Expert(agent, W, 5.0)
     n = 5000
     shown = observation(np.repeat(batch.obs[:1, 0], n, axis=0), np.full(n, -1), 2)
     expected = expert.probabilities(batch)[0, 0, 1]

@@ -100,8 +100,8 @@ class TestRandomRates:
     def test_rates_change_within_an_episode(self):
         actions = self.actions(n_actions=2)
         first, second = actions[:, :10].mean(axis=1), actions[:, 10:].mean(axis=1)
-        # At constant rates the two halves would differ by .6 or more in about 1 % of the episodes.
-        assert (np.abs(first - second) >= 0.6).mean() > 0.08
+        # At constant rates the two halves would differ by more than a half in 2 % of the episodes.
+        assert (np.abs(first - second) > 0.45).mean() > 0.1
 
     def test_episodes_differ(self):
         assert len(np.unique(self.actions(n=100), axis=0)) > 95
@@ -141,7 +141,7 @@ class TestHistories:
 
 class TestLearning:
     def test_the_network_comes_close_to_the_exact_values(self):
-        config = SuccessorConfig(episodes=2000, gradient_steps=100, hidden=(64, 64), batch_size=256)
+        config = SuccessorConfig(episodes=2000, gradient_steps=300, hidden=(64, 64), batch_size=256)
         agent = known_agent(config=config)
         rows = states(60, seed=3, begun=False)
         w = uniform_weights([0, 0])(60, np.random.default_rng(4))
@@ -154,11 +154,12 @@ class TestLearning:
         assert (exact.max(axis=1) - chosen).mean() < 0.01
 
     def test_the_last_stage_learns_the_next_outcome(self):
-        config = SuccessorConfig(episodes=2000, gradient_steps=100, hidden=(32,), batch_size=256)
+        # At the start the next outcome is linear in the state, so that a network without hidden layers can be exact.
+        config = SuccessorConfig(episodes=500, gradient_steps=200, hidden=(), batch_size=128, learning_rate=0.05)
         agent = known_agent(config=config, horizon=1)
         rows = states(60, seed=3, begun=False)
         psi = agent.network_psi(0, rows, np.tile([0.5, -0.5], (60, 1)))
-        np.testing.assert_allclose(psi, PHI(KnownModel().predict(rows)), atol=0.05)
+        np.testing.assert_allclose(psi, PHI(KnownModel().predict(rows)), atol=1e-3)
 
     def test_every_stage_changes(self):
         stages = known_agent(config=replace(TINY, gradient_steps=1)).network.stages
