@@ -8,28 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.types import FloatArray
+from cirl_gym.weight_sphere import checked_signs, draw_weights
 
 WeightSampler = Callable[[int, np.random.Generator], FloatArray]
 """Draws n preferences ``[n, d]`` to train on."""
 
 
 def uniform_weights(signs: npt.ArrayLike) -> WeightSampler:
-    """W uniform on the allowed part of the L1 sphere; ``signs [d]``: -1 or +1 fixes a sign, 0 leaves it free.
-
-    Raises:
-        ValueError: a sign is none of the three.
-    """
-    fixed = np.asarray(signs, dtype=np.float64)
-    if fixed.ndim != 1 or not np.isin(fixed, (-1, 0, 1)).all():
-        raise ValueError(f"signs must each be -1, 0 or 1, got {fixed}")
-
-    def draw(n: int, rng: np.random.Generator) -> FloatArray:
-        size = rng.exponential(size=(n, len(fixed)))
-        sign = np.where(fixed == 0, rng.choice([-1.0, 1.0], size=size.shape), fixed)
-        weights: FloatArray = sign * size / size.sum(axis=1, keepdims=True)
-        return weights
-
-    return draw
+    """W uniform on the allowed part of the L1 sphere; ``signs [d]``: -1 or +1 fixes a sign, 0 leaves it free."""
+    allowed = checked_signs(signs)
+    return lambda n, rng: draw_weights(allowed, rng, n)
 
 
 def fixed_weights(w: npt.ArrayLike) -> WeightSampler:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cirl_gym.types import FloatArray
-from irl.projection import draw_weights
+from cirl_gym.weight_sphere import draw_weights
 
 ManyLogLikelihood: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 """(ws ``[M, d]``, kappas ``[M]``) -> log-likelihoods ``[M]`` of all the data."""

@@ -17,8 +17,8 @@ from scipy.special import lambertw, stdtrit
 
 from cirl_gym.batch import Batch
 from cirl_gym.types import FloatArray
+from cirl_gym.weight_sphere import allowed_faces, arc_weights, checked_signs
 from irl.feature_expectations import FeatureExpectation
-from irl.projection import allowed_faces, arc_weights, checked_signs
 
 DEPENDENT = 1e-3
 """Standardised features are linearly dependent where a combination of length 1 varies by less than this."""

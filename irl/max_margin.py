@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.types import FloatArray, Policy
-from irl.projection import checked_signs, keep_signs, normalised, project
+from cirl_gym.weight_sphere import checked_signs, keep_signs, normalised
+from irl.projection import project
 
 STALL = 1e-9
 """A round that lowers the margin by less than this share of it has not lowered it."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cirl_gym.batch import Batch
 from cirl_gym.types import BoolArray, FloatArray, IntArray
-from irl.projection import normalised
+from cirl_gym.weight_sphere import normalised
 
 
 def agreement(chosen: IntArray, batch: Batch) -> BoolArray:

@@ -21,6 +21,7 @@ from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
 from cirl_gym.rollout import rollout
 from cirl_gym.types import FloatArray, Policy
+from cirl_gym.weight_sphere import draw_weights
 from cirl_gym.worlds import TumourWorld
 from irl.feature_expectations import FeatureExpectation, expert_mu, phi_along
 from irl.identifiability import (
@@ -36,7 +37,6 @@ from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult
 from irl.preferences import infer_preferences, judged_episodes
 from irl.progress import Reporter, Stages
-from irl.projection import draw_weights
 from irl.settings import DemoConfig, FitConfig
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.types import FloatArray
+from cirl_gym.weight_sphere import checked_signs
 from irl.ensemble import Best, ManyLogLikelihood, SamplerReport, Target, report, walk
-from irl.projection import checked_signs
 from irl.weight_grid import WeightGrid
 
 GroupLogLikelihood: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]

@@ -9,10 +9,10 @@ import numpy as np
 
 from cirl_gym.batch import Batch
 from cirl_gym.types import FloatArray
+from cirl_gym.weight_sphere import arc_weights, draw_weights, normalised
 from irl.likelihood import bootstrap_weights
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult, grid_posterior, sample_posterior
-from irl.projection import arc_weights, draw_weights, normalised
 
 Psi = Callable[[FloatArray], FloatArray]
 """w ``[d]`` -> psi ``[N, T, A, d]`` along the histories that are judged."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cirl_gym.types import BoolArray, FloatArray, IntArray
-from irl.projection import allowed_faces, arc_weights
+from cirl_gym.weight_sphere import allowed_faces, arc_weights
 
 LEFT_OUT = 1e-4
 """Probability that a finer grid may leave out, along each of its two directions."""

@@ -5,6 +5,7 @@ from scipy.optimize import minimize_scalar
 from small_batches import batch_of
 
 from cirl_gym.batch import Batch
+from cirl_gym.weight_sphere import draw_weights
 from irl.feature_expectations import FeatureExpectation, expert_mu
 from irl.identifiability import (
     expert_regret_bound,
@@ -13,7 +14,6 @@ from irl.identifiability import (
     regret,
     sampling_tolerance,
 )
-from irl.projection import draw_weights
 
 FREE, COSTS = [0, 0], [-1, -1]
 TRUTH = np.array([-0.3, -0.7])

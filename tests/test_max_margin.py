@@ -4,9 +4,9 @@ import five_states
 import numpy as np
 import pytest
 
+from cirl_gym.weight_sphere import draw_weights
 from irl.max_margin import MaxMarginResult, max_margin
 from irl.metrics import same_order
-from irl.projection import draw_weights
 
 W0 = np.array([-0.5, -0.5])
 

@@ -3,15 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irl.projection import (
-    allowed_faces,
-    arc_weights,
-    checked_signs,
-    draw_weights,
-    keep_signs,
-    normalised,
-    project,
-)
+from cirl_gym.weight_sphere import allowed_faces, arc_weights, checked_signs, draw_weights, keep_signs, normalised
+from irl.projection import project
 
 points = st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=3, max_size=3).map(np.array)
 
