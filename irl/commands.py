@@ -28,7 +28,15 @@ from irl.settings import DemoConfig, ExplainConfig
 if TYPE_CHECKING:
     import pandas as pd
 
-_RESULTS = ("result.json", "report.html")
+_WRITTEN = (
+    "result.json",
+    "report.html",
+    "batch.npz",
+    "outcome_model.npz",
+    "agent.npz",
+    "cloning.npz",
+    "expert.npz",
+)
 _RETURN_EPISODES = 500
 
 
@@ -47,7 +55,8 @@ def demo(config: DemoConfig, out: Path) -> Result:
         splits = (simulated.train, simulated.validation, simulated.test)
         feature_map = simulated.expert.agent.feature_map
         signs = np.array(config.signs, dtype=np.float64)
-        found = fit(simulated.train, simulated.validation, feature_map, signs, config.fit, config.seed, run)
+        settings = config.fit.whole(config.parameters.horizon)
+        found = fit(simulated.train, simulated.validation, feature_map, signs, settings, config.seed, run)
         with run.stage("evaluation"):
             chances = simulated.expert.probabilities(simulated.test)
             met = findings.measured_accuracy(found, simulated.train, simulated.test, chances)
@@ -111,9 +120,9 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
 
 
 def _begin(out: Path, config: dict[str, Any]) -> None:
-    """Take away what an earlier run left to be read, so that nothing of it can be taken for this one's."""
+    """Take away what an earlier run wrote, the result first, so that nothing of it can be taken for this one's."""
     out.mkdir(parents=True, exist_ok=True)
-    for name in _RESULTS:
+    for name in _WRITTEN:
         (out / name).unlink(missing_ok=True)
     write_json(out / "config.json", _plain(config))
 

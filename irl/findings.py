@@ -136,9 +136,10 @@ def _weights_sentences(found: Fit) -> list[str]:
         more = f" and {len(clear) - 4} more" if len(clear) > 4 else ""
         sentences.append(f"What the decisions traded off, largest first: {listed}{more}.")
     if unclear:
-        which = "none of the features" if not clear else f"{unclear} of {len(order)} features"
-        verb = "has a weight whose sign is" if not clear else "have weights whose sign is not"
-        sentences.append(f"By the 90 % intervals, {which} {verb} determined by the data.")
+        have = "has a weight" if unclear == 1 else "have weights"
+        some = f"{unclear} of {len(order)} features {have} whose sign is not"
+        which = some if clear else "none of the features has a weight whose sign is"
+        sentences.append(f"By the 90 % intervals, {which} determined by the data.")
     return sentences
 
 
@@ -158,8 +159,9 @@ def _identified_sentences(found: Fit) -> list[str]:
             "their chance."
         )
     elif wide:
+        verb = "is" if len(wide) == 1 else "are"
         sentences.append(
-            f"By average outcomes alone, {len(wide)} of {len(names)} weights are not identified within {WIDE:g}."
+            f"By average outcomes alone, {len(wide)} of {len(names)} weights {verb} not identified within {WIDE:g}."
         )
     return sentences
 

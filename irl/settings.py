@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from agents.cloning import CloningConfig
 from agents.successor import SuccessorConfig
+from agents.successor_policy import check_kappa
 from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.table_schema import TableColumns, TableOptions
@@ -100,10 +101,13 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         if self.episodes < 20 or self.test_episodes < 2:
-            raise ValueError(f"episodes must be at least 20 and test_episodes 2, got {self.episodes}")
+            raise ValueError(
+                f"episodes must be at least 20 and test_episodes 2, got {self.episodes}, {self.test_episodes}"
+            )
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, got {self.seed}")
-        if sum(abs(w) for w in self.weights) > 1 + 1e-9 or not any(self.weights):
+        check_kappa(self.kappa)
+        if not 0 < sum(abs(w) for w in self.weights) <= 1 + 1e-9:
             raise ValueError(f"weights must have an L1 norm above 0 and at most 1, got {self.weights}")
 
     @property

@@ -86,7 +86,7 @@ class TestValues:
                 assert np.abs(plans - found[first]).max(axis=1).min() < 1e-6
 
     def test_what_is_searched_at_once_changes_nothing(self, known, monkeypatch):
-        rows, w = states(50, seed=2, begun=False), np.tile([0.5, 0.5], (50, 1))
+        rows, w = states(50, seed=2, begun=False), np.random.default_rng(0).normal(size=(50, 2))
         whole = known.planned_psi(0, rows, w, width=2)
         for plans_at_once in (1, 6, 7 * 6):
             monkeypatch.setattr(agents.successor, "_PLANS_AT_ONCE", plans_at_once)
@@ -177,15 +177,16 @@ class TestMu:
         assert (error < 0.01).all()
         assert (np.abs(known.mu([0.2, 0.8], starts) - earned.mean(axis=0)) < 4 * error).all()
 
-    def test_in_the_simulator_without_noise_a_narrow_search_comes_close(self, batch):
-        parameters = TumourParameters(tumour_noise=0.0, side_noise=0.0)
-        agent = tumour_agent(parameters)
-        world = CounterfactualWorld(agent.model, batch.start, 20)
-        played = rollout(world, agent.policy(W), len(batch), np.random.default_rng(0))
+    @pytest.mark.parametrize("w", [(-0.3, -0.7), (-0.7, -0.3)])
+    def test_it_is_what_the_policy_earns_in_the_simulator_without_noise(self, w):
+        # 128 plans of eight steps begin with each action: all are searched. Volumes from 8 to 49 end in every way.
+        parameters = TumourParameters(tumour_noise=0.0, side_noise=0.0, horizon=8)
+        agent = tumour_agent(parameters, config=replace(TINY, width=128))
+        starts = np.stack([np.linspace(8, 49, 12), np.linspace(6, 1, 12)], axis=1).astype(np.float32)
+        played = rollout(CounterfactualWorld(agent.model, starts, 8), agent.policy(w), 12, np.random.default_rng(0))
+        assert 0 < played.terminated.sum() < 12
         mu = discounted(played, agent.feature_map(played.next_obs), 0.99).mean(axis=0)
-        # Each step searches anew with four plans kept, and may leave the plan of the step before. Measured: .03.
-        assert mu @ W == pytest.approx(-2.7, abs=0.3)
-        assert agent.mu(W, batch.start) @ W == pytest.approx(mu @ W, abs=0.1)
+        assert agent.mu(w, starts) @ w == pytest.approx(mu @ w, abs=1e-5)
 
 
 class TestMemory:
@@ -261,7 +262,7 @@ class TestMemory:
 class TestChance:
     obs = observation(np.array([[1.0, 0.5]], dtype=np.float32), np.array([-1]), 3)
 
-    def frequencies(self, policy, n=20_000):
+    def frequencies(self, policy, n=8000):
         actions, _ = policy.predict(np.repeat(self.obs, n, axis=0))
         return np.bincount(actions, minlength=3) / n
 
@@ -270,11 +271,11 @@ class TestChance:
         z = np.exp(kappa * known.policy(w).act(self.obs, None, None)[0][0])
         expected = z / z.sum()
         assert ((expected > 0.05) & (expected < 0.8)).all()
-        # Standard error at most .0036.
-        np.testing.assert_allclose(self.frequencies(known.policy(w, kappa)), expected, atol=0.015)
+        # Standard error at most .0056.
+        np.testing.assert_allclose(self.frequencies(known.policy(w, kappa)), expected, atol=0.025)
 
     def test_kappa_0_knows_no_preference(self, known):
-        np.testing.assert_allclose(self.frequencies(known.policy([0.6, -0.4], 0.0)), np.full(3, 1 / 3), atol=0.015)
+        np.testing.assert_allclose(self.frequencies(known.policy([0.6, -0.4], 0.0)), np.full(3, 1 / 3), atol=0.025)
 
     def test_the_most_likely_action_on_request(self, known):
         many = np.repeat(self.obs, 20, axis=0)

@@ -1,0 +1,178 @@
+"""What the README says is true: its code runs, its commands and files exist, its figures come out again."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from exact_optimum import optimal_values
+
+from cirl_gym.rollout import returns
+from irl.cli import main
+from irl.result import Result
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HEADINGS = ["Breaking Changes", "New Features", "Bug Fixes", "Documentation", "Others"]
+
+
+def blocks(language: str) -> list[str]:
+    """Contents of the fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(program: str) -> list[str]:
+    """Every command of a program, from shell blocks and from running text, long lines joined."""
+    shown = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    prose = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    shown += re.findall(r"`([^`\n]+)`", prose)
+    return [line.removeprefix(".venv/bin/") for line in shown if re.match(rf"(\.venv/bin/)?{program} ", line)]
+
+
+def table_rows(title: str) -> dict[str, list[str]]:
+    """Cells by first cell, of the table whose header begins with ``title``."""
+    body = re.search(rf"^\| {title} \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", README, flags=re.MULTILINE)
+    assert body is not None
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.group(1).splitlines()]
+    return {row[0]: row[1:] for row in rows}
+
+
+@pytest.fixture(scope="module")
+def example():
+    """examples/baseline_returns.py as a module."""
+    spec = importlib.util.spec_from_file_location("baseline_returns", ROOT / "examples" / "baseline_returns.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        del sys.modules[spec.name]
+
+
+def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    python = blocks("python")
+    assert len(python) == 2
+    names: dict = {}
+    for code in python:
+        exec(compile(code, "README.md", "exec"), names)
+    n, steps = names["train"].actions.shape
+    assert names["what_if"].shape == (n, steps + 1, 2, 2)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    aggressive, gentle = (names["agent"].mu(w, names["train"].start) for w in ([-0.7, -0.3], [-0.3, -0.7]))
+    assert aggressive[0] < gentle[0]
+    assert aggressive[1] > gentle[1]
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z][\w-]*(?: [a-z][\w-]*)*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    known = {name for line in targets for name in line.split()}
+    named = [word for line in commands("make") for word in shlex.split(line)[1:] if "=" not in word]
+    assert {"demo", "test"} <= set(named)
+    assert set(named) <= known
+
+
+def test_commands_are_taken_by_the_command_line(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    ran = []
+    monkeypatch.setattr("irl.commands.demo", lambda config, out: ran.append(("demo", str(out))))
+    monkeypatch.setattr("irl.commands.explain", lambda frame, config, out: ran.append(("explain", str(out))))
+    lines = [line for line in commands("cirl") if not line.endswith("--help")]
+    lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]
+    for line in lines:
+        assert main(shlex.split(line.replace("TABLE", "examples/icu_like.csv"))[1:]) == 0, line
+    assert ("explain", "runs/icu") in ran
+    assert ("explain", "runs/explain") in ran
+    assert ("demo", "runs/demo") in ran
+
+
+def test_options_named_alone_exist(capsys):
+    named = set(re.findall(r"`(--[a-z-]+)", README))
+    shown = ""
+    for command in ("demo", "explain"):
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+        shown += capsys.readouterr().out
+    assert "--group" in named
+    assert not {option for option in named if f"{option} " not in shown}
+
+
+def test_links_and_paths_exist():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")]
+    paths = re.findall(r"`([\w.-]+/[\w./-]*)`", README)
+    assert "LICENSE" in links
+    assert "examples/icu_like.csv" in paths
+    generated = ("runs/", ".venv/")
+    missing = [p for p in [*links, *paths] if not p.startswith(generated) and not (ROOT / p).exists()]
+    assert not missing
+
+
+def test_the_table_of_columns_names_the_columns():
+    header = (ROOT / "examples" / "icu_like.csv").read_text().splitlines()[0].split(",")
+    named = [name for cell in table_rows("column") for name in re.findall(r"`(\w+)`", cell)]
+    assert [name for name in named if name not in header] == []
+    covariates = header[header.index("temperature") : header.index("lactate") + 1]
+    assert [name for name in header if name not in covariates] == [n for n in named if n not in covariates]
+    assert f"{len(covariates)} observed covariates" in README
+
+
+def test_the_keys_of_the_result_are_all_named():
+    named = [key for cell in table_rows("key of `result.json`") for key in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(["schema", *(field.name for field in fields(Result))])
+
+
+@pytest.mark.parametrize("name", ["random", "never treat", "always treat"])
+def test_baseline_returns_come_out_again(example, name):
+    printed = [re.fullmatch(r"(-?[\d.]+) ± ([\d.]+)", cell) for cell in table_rows("policy")[name][:2]]
+    patients = example.draw_patients(300, seed=1)  # other patients and noise than the README's
+    again = example.simulated_returns(example.treat(example.constant_policies(1)[name], patients, 1, noise=True))
+    for text, mean in zip(printed, again, strict=True):
+        value, error = float(text[1]), float(text[2])
+        assert abs(mean.value - value) <= 4 * np.hypot(mean.error, error)
+        assert error == pytest.approx(mean.error * np.sqrt(300 / 1000), rel=0.3)
+
+
+def test_the_best_plan_earns_the_exact_optimum(example):
+    patient = np.array([12.0, 1.5])
+    plans = example.best_plans(patient, example.CRITERIA)
+    best = optimal_values(example.PARAMETERS, patient, example.CRITERIA)
+    for plan, value, (w, gamma) in zip(plans, best, example.CRITERIA, strict=True):
+        played = example.treat(example.Plans(plan[None]), patient[None], 0, noise=False)
+        assert returns(played, example.FEATURE_MAP, w, gamma)[0] == pytest.approx(value, abs=1e-5)
+
+
+def test_the_tables_of_the_example_are_those_of_the_readme(example):
+    """Headers and row names, without the long search and training."""
+    patients = example.draw_patients(2, 0)
+    optima = np.zeros((2, len(example.CRITERIA), example.PARAMETERS.horizon), dtype=np.int64)
+    lines = example.optima_table(patients, optima, 0).splitlines()
+    assert lines[0] in README
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(table_rows("w"))
+
+
+@pytest.mark.slow
+def test_the_shown_answer_comes_out_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (line,) = (line for line in commands("cirl") if "--out runs/icu" in line)
+    assert main(shlex.split(line.replace("runs/icu", str(tmp_path)))[1:]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    shown = dict(re.findall(r"^ (temperature|wbc|creatinine) +(-\d\.\d+)", blocks("text")[0], re.MULTILINE))
+    assert {name: float(value) for name, value in shown.items()} == pytest.approx(
+        dict(zip(result["features"], result["weights"], strict=True)), abs=0.02
+    )
+
+
+def test_the_changelog_has_the_fixed_headings():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## Release (.+)$", text, re.MULTILINE)[-1] == "0.1.0"
+    for release in text.split("\n## ")[1:]:
+        assert re.findall(r"^### (.+)$", release, re.MULTILINE) == HEADINGS
