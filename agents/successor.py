@@ -136,8 +136,13 @@ class SuccessorAgent:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.model.n_actions, w.shape[1]))
 
-    def psi(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
+    def psi(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> FloatArray:
         """Successor features ``[N, T, A, d]`` for every history and action of a batch; zero on padding.
+
+        Args:
+            batch: the histories.
+            w: ``[d]`` preferences.
+            width: plans kept by the search; default: the agent's own.
 
         Raises:
             ValueError: w is not possible, or the batch is longer than the agent was trained for or has other features
@@ -154,7 +159,7 @@ class SuccessorAgent:
         psi = np.zeros((len(batch), batch.horizon, self.model.n_actions, len(weights)))
         for t in range(batch.horizon):
             alive = np.flatnonzero(batch.mask[:, t])
-            psi[alive, t] = self.planned_psi(t, states[alive, t], np.tile(weights, (len(alive), 1)))
+            psi[alive, t] = self.planned_psi(t, states[alive, t], np.tile(weights, (len(alive), 1)), width)
         return psi
 
     def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:

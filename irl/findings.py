@@ -154,9 +154,8 @@ def _identified_sentences(found: Fit) -> list[str]:
     if len(names) == 2 and wide:
         low, high = identified.low[0], identified.high[0]
         sentences.append(
-            f"By average outcomes alone, every {names[0]} weight from {low:.2f} to {high:.2f} explains the data "
-            "equally well; the narrower interval comes from how single decisions vary, and rests on the model of "
-            "their chance."
+            f"Average outcomes alone leave {names[0]} weights from {low:.2f} to {high:.2f} possible; the narrower "
+            "interval comes from how single decisions vary, and rests on the model of their chance."
         )
     elif wide:
         verb = "is" if len(wide) == 1 else "are"

@@ -185,7 +185,7 @@ def _judge(
     report: Reporter,
 ) -> tuple[PosteriorResult, PlanPool]:
     judged = judged_episodes(train, config.posterior.decisions, rng)
-    return infer_preferences(lambda w: agent.psi(judged, w), judged, signs, config.posterior, rng, report)
+    return infer_preferences(lambda w, width: agent.psi(judged, w, width), judged, signs, config.posterior, rng, report)
 
 
 def _identified(

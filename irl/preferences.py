@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from irl.likelihood import bootstrap_weights
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult, grid_posterior, sample_posterior
 
-Psi = Callable[[FloatArray], FloatArray]
-"""w ``[d]`` -> psi ``[N, T, A, d]`` along the histories that are judged."""
+Psi = Callable[[FloatArray, int | None], FloatArray]
+"""(w ``[d]``, width of the search or None) -> psi ``[N, T, A, d]`` along the histories that are judged."""
+
+_NEAR_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,17 @@ class PosteriorConfig:
     """Whole episodes are judged, in a random order, until they hold this many decisions."""
     plans: int = 16
     """Weights, spread evenly, whose optimal plans form the first pool; per feature beyond two as many again / 4."""
-    near_plans: int = 8
-    """Weights near the first posterior's mean whose plans are added before the second one."""
+    near_plans: int = 4
+    """Weights near the posterior's mean whose plans are added, in each of two rounds."""
+    near_width: int = 32
+    """Plans kept by the search near the posterior's mean, where it decides how exact Q is."""
     bootstraps: int = 200
     """Sets of patients' weights (Bayesian bootstrap), to widen intervals where rows depend on each other."""
     budget: int = 20_000
     """Likelihoods that the sampler may compute, for more than two features."""
 
     def __post_init__(self) -> None:
-        if min(self.decisions, self.plans, self.near_plans, self.bootstraps) < 1:
+        if min(self.decisions, self.plans, self.near_plans, self.near_width, self.bootstraps) < 1:
             raise ValueError(f"PosteriorConfig: every number must be at least 1, got {self}")
 
 
@@ -57,7 +61,7 @@ def infer_preferences(
     rng: np.random.Generator,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[PosteriorResult, PlanPool]:
-    """Posterior of the weights from the expert's actions, with plans near its mean added once.
+    """Posterior of the weights from the expert's actions, with plans near its mean added twice.
 
     Args:
         psi: solves for one w and gives psi along ``batch``.
@@ -71,20 +75,26 @@ def infer_preferences(
         The posterior, and the pool of plans that it was computed with.
     """
     spread = _spread_weights(signs, config.plans, rng)
-    total = len(spread) + config.near_plans
-    found = []
-    for w in spread:
-        found.append(psi(w))
-        if progress is not None:
-            progress(len(found), total)
-    pool = PlanPool(batch, np.stack(found))
-    centre = _posterior(pool, signs, config, np.random.default_rng(rng.integers(2**63 - 1))).mean
-    near = []
-    for w in _near_weights(centre, signs, config.near_plans, rng):
-        near.append(psi(w))
-        if progress is not None:
-            progress(len(found) + len(near), total)
-    pool = pool.extended(np.stack(near))
+    total = len(spread) + _NEAR_ROUNDS * config.near_plans
+    done = 0
+
+    def searched(weights: FloatArray, width: int | None) -> FloatArray:
+        nonlocal done
+        found = []
+        for w in weights:
+            found.append(psi(w, width))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        return np.stack(found)
+
+    pool = PlanPool(batch, searched(spread, None))
+    # To find the centre, a quarter of the sampler's work is enough.
+    rough = replace(config, budget=max(config.budget // 4, 20 * max(32, 4 * (len(signs) + 1))))
+    for _ in range(_NEAR_ROUNDS):
+        centre = _posterior(pool, signs, rough, np.random.default_rng(rng.integers(2**63 - 1))).mean
+        near = _near_weights(centre, signs, config.near_plans, rng)
+        pool = pool.extended(searched(near, config.near_width))
     return _posterior(pool, signs, config, rng), pool
 
 

@@ -63,7 +63,7 @@ class FitConfig:
             outcome=OutcomeModelConfig.quick(),
             agent=quick_agent(self.agent),
             cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=8)),
-            posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=5),
+            posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=3, near_width=16),
             rounds=15,
             starts=200,
         )
@@ -118,7 +118,7 @@ class DemoConfig:
     def quick(self) -> DemoConfig:
         """A first look in a fraction of the time."""
         episodes = min(self.episodes, 2000)
-        expert = quick_agent(self.expert)
+        expert = replace(quick_agent(self.expert), width=self.expert.width)
         return replace(self, episodes=episodes, test_episodes=200, expert=expert, fit=self.fit.quick())
 
 

@@ -29,6 +29,11 @@ def known_agent(seed: int = 0, config: SuccessorConfig = TINY, **changes) -> Suc
     return fit_successor(known_problem(**changes), config, np.random.default_rng(seed))
 
 
+def exact_agent() -> SuccessorAgent:
+    """With room for every plan: 27 of four steps begin with each of the three actions."""
+    return known_agent(config=replace(TINY, width=27))
+
+
 def tumour_agent(parameters: TumourParameters, gamma: float = 0.99, config: SuccessorConfig = TINY) -> SuccessorAgent:
     """For every w of two negative weights, on the simulator itself."""
     model = OracleModel(parameters)

@@ -63,7 +63,7 @@ def test_a_fit_is_consistent_in_itself(tiny):
     np.testing.assert_array_equal(found.policy.w, found.weights)
     assert found.pool.batch.n_steps >= 100
     assert set(found.pool.batch.ids) <= set(simulated.train.ids)
-    assert len(found.pool.psi) == 3 + 2
+    assert len(found.pool.psi) == 3 + 2 * 2
     assert found.agent.model is found.model.model
     assert found.agent.horizon == simulated.train.horizon
     # The identified set also holds the policy of the reported weights against the expert.

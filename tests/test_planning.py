@@ -132,10 +132,39 @@ def test_a_wrong_estimate_hides_plans_but_never_changes_their_value(width):
     assert max(shortfall) > 0.1
 
 
+def plain_search(row, w, gamma, width, first):
+    """The search for one history and first action, plan by plan."""
+    model = KnownModel()
+    plans = [(np.zeros(2), 1.0, row[None], first)]
+    for step in range(HORIZON):
+        grown = []
+        for total, reach, state, action in plans:
+            outcome = model.predict(state)[:, action]
+            total = total + reach * PHI(outcome)[0]
+            reach = reach * gamma * (1 - float(model.end_probability(state)[0, action]))
+            state = model.advance(state, np.array([action]), outcome)
+            # What is earned, and what is still to come as far as the plan gets there.
+            promise = total @ w + reach * arbitrary(step + 1, state, w[None])[0]
+            grown += [(promise[following], total, reach, state, following) for following in range(3)]
+        grown.sort(key=lambda plan: -plan[0])
+        plans = [plan[1:] for plan in grown[:width]] if step < HORIZON - 1 else [plan[1:] for plan in grown]
+    return max(total @ w for total, *_ in plans)
+
+
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_unfinished_plans_are_compared_by_what_is_earned_and_still_to_come(width):
+    rows, w = states(30, seed=7, begun=False), weights(30)
+    values = np.einsum("nad,nd->na", search(rows, w, 0.5, width, arbitrary), w)
+    expected = [
+        [plain_search(row, weight, 0.5, width, first) for first in range(3)]
+        for row, weight in zip(rows, w, strict=True)
+    ]
+    np.testing.assert_allclose(values, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("gamma", [0.5, 1.0])
-@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 2])
 def test_with_the_true_values_no_plan_is_lost(gamma, width):
-    # Plans are compared by what they have earned and, as likely as they get there, by what is still to come.
     rows, w = states(10, seed=3, begun=False), weights(10)
     psi = search(rows, w, gamma, width, exact(gamma))
     best = np.array([best_plans(plain_state(row), HORIZON, gamma, weight) for row, weight in zip(rows, w, strict=True)])

@@ -27,9 +27,11 @@ class OneStep:
         taken = (logits + rng.gumbel(size=logits.shape)).argmax(axis=2)
         self.batch: Batch = batch_of(*taken, n_actions=n_actions, d=len(truth))
         self.asked: list[FloatArray] = []
+        self.widths: list[int | None] = []
 
-    def psi(self, w: FloatArray) -> FloatArray:
+    def psi(self, w: FloatArray, width: int | None) -> FloatArray:
         self.asked.append(w)
+        self.widths.append(width)
         return self.phi
 
 
@@ -82,8 +84,10 @@ def test_plans_are_solved_for_once_and_reported(signs, spread):
         np.random.default_rng(0),
         lambda *done: told.append(done),
     )
-    assert len(world.asked) == len(pool.psi) == spread + 2
-    assert told == [(i + 1, spread + 2) for i in range(spread + 2)]
+    # Two rounds of two plans each near the mean, searched more widely than the others.
+    assert len(world.asked) == len(pool.psi) == spread + 4
+    assert told == [(i + 1, spread + 4) for i in range(spread + 4)]
+    assert world.widths == [None] * spread + [SMALL.near_width] * 4
 
 
 def test_near_plans_surround_the_mean():
@@ -127,7 +131,7 @@ def test_judged_episodes_are_in_a_random_order():
     assert first[0] == first[1] != first[2]
 
 
-@pytest.mark.parametrize("name", ["decisions", "plans", "near_plans", "bootstraps"])
+@pytest.mark.parametrize("name", ["decisions", "plans", "near_plans", "near_width", "bootstraps"])
 def test_every_number_must_be_at_least_one(name):
     with pytest.raises(ValueError, match="every number must be at least 1"):
         PosteriorConfig(**{name: 0})

@@ -18,17 +18,18 @@ from cirl_gym import FeatureMap
 
 
 class Still(KnownModel):
-    """Nothing ever changes or ends."""
+    """Nothing ever changes, but for noise, or ends."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        super().__init__(ends=False)
+        self.noise = noise
 
     @property
     def noise_scale(self):
-        return np.zeros(2)
+        return np.full(2, self.noise)
 
     def predict(self, states):
         return np.repeat(states[..., None, :2], 3, axis=-2)
-
-    def end_probability(self, states):
-        return np.zeros((*states.shape[:-1], 3), dtype=np.float32)
 
 
 class TestProblem:
@@ -125,6 +126,12 @@ class TestHistories:
         agent = fit_successor(problem, replace(TINY, episodes=40), np.random.default_rng(0))
         assert agent.state_mean[0] == pytest.approx(300 / 9)
 
+    def test_outcomes_are_sampled_in_imagination(self):
+        # Steps of noise .2 add up: variances 0, .04, .08 and .12 at t = 0..3, .06 on average.
+        problem = known_problem(model=Still(noise=0.2), starts=np.zeros((1, 2), dtype=np.float32))
+        agent = fit_successor(problem, replace(TINY, episodes=2000), np.random.default_rng(0))
+        np.testing.assert_allclose(agent.state_scale[:2], np.sqrt(0.06), atol=0.01)
+
     def test_one_episode_is_enough(self):
         agent = known_agent(config=replace(TINY, episodes=1), histories=batch_of([0, 1, 2], n_actions=3))
         assert np.isfinite(agent.mu([1.0, 0.0], known_problem().starts)).all()
@@ -143,15 +150,16 @@ class TestLearning:
     def test_the_network_comes_close_to_the_exact_values(self):
         config = SuccessorConfig(episodes=1000, gradient_steps=250, hidden=(64, 64), batch_size=256)
         agent = known_agent(config=config)
-        rows = states(60, seed=3, begun=False)
         w = uniform_weights([0, 0])(60, np.random.default_rng(4))
-        best = np.array([best_plans(plain_state(row), 4, 0.5, weight) for row, weight in zip(rows, w, strict=True)])
-        exact = np.einsum("nad,nd->na", best, w)
-        error = agent.values(0, rows, w) - exact
-        assert exact.std() > 0.4
-        assert np.sqrt(np.mean(error**2)) < 0.05
-        chosen = exact[np.arange(60), agent.values(0, rows, w).argmax(axis=1)]
-        assert (exact.max(axis=1) - chosen).mean() < 0.01
+        for t, steps in ((0, 4), (2, 2)):
+            rows = states(60, seed=3, begun=t > 0)
+            best = [best_plans(plain_state(row), steps, 0.5, weight) for row, weight in zip(rows, w, strict=True)]
+            exact = np.einsum("nad,nd->na", best, w)
+            values = agent.values(t, rows, w)
+            assert exact.std() > 0.3
+            assert np.sqrt(np.mean((values - exact) ** 2)) < 0.07
+            chosen = exact[np.arange(60), values.argmax(axis=1)]
+            assert (exact.max(axis=1) - chosen).mean() < 0.01
 
     def test_the_last_stage_learns_the_next_outcome(self):
         # At the start the next outcome is linear in the state, so that a network without hidden layers can be exact.
