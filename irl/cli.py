@@ -76,7 +76,7 @@ def explain(
         time: Column of the time step, a number or a date.
         action: Column of the action.
         features: Columns of what was observed; default: all other columns, if they are numbers.
-        group: Column that says whose episode it is (a patient with several stays); default: found by its content, if any.
+        group: Column that says whose episode it is (a patient with several stays); default: found, if there is one.
         lower_is_better: Features that nobody can want to be higher: their weights are negative.
         sign: Features whose weight has a known sign, as NAME=-1 or NAME=+1.
         end: How episodes end, if the table has no columns terminated and truncated.
