@@ -55,7 +55,9 @@ def nothing_is_half_there(folder: Path) -> None:
 
 def begun(folder: Path) -> subprocess.Popen[str]:
     """A demo in a process of its own that has told of its first stage, and is busy with it for seconds to come."""
-    command = [sys.executable, "-c", RUN_CLI, "demo", "--quick", "--out", str(folder)]
+    # A shell's background jobs ignore Ctrl-C, and so would all that they start.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", heard + RUN_CLI, "demo", "--quick", "--out", str(folder)]
     run = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert run.stderr is not None
     assert run.stderr.readline().startswith("[1/8] expert")
