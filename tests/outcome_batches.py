@@ -68,7 +68,15 @@ def random_model(kind: str, seed: int = 0) -> AutoregressiveModel | RecurrentMod
     window = Window(3, 2, 3)
     law = LinearLaw(window, rng.normal(size=2), 0.3 * rng.normal(size=(window.size, 2)), rng.normal(size=(3, 2)))
     scaler = Scaler(np.array([0.5, -0.5]), np.array([2.0, 3.0]))
-    spec = OutcomeSpec(("x", "y"), 3, np.full(2, -50.0), np.full(2, 50.0), np.array([0.1, 0.2]))
+    spec = OutcomeSpec(
+        ("x", "y"),
+        3,
+        np.full(2, -50.0),
+        np.full(2, 50.0),
+        np.array([0.1, 0.2]),
+        np.full(2, -np.inf),
+        np.full(2, np.inf),
+    )
     lines = EndLines(np.array([-5.0, -np.inf]), np.array([np.inf, 9.0]), spec.noise_scale, scaler)
     with seeded(seed):
         head = build_network("network", lines.width + 3, 4)

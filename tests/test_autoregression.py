@@ -125,7 +125,9 @@ def test_bounds_are_a_quarter_of_the_range_wider_but_not_below_zero():
 
 
 def test_clipped_predictions_do_not_leave_the_bounds_in_float32():
-    spec = OutcomeSpec(("x",), 2, np.array([0.1]), np.array([0.7]), np.array([0.0]))
+    spec = OutcomeSpec(
+        ("x",), 2, np.array([0.1]), np.array([0.7]), np.array([0.0]), np.array([-np.inf]), np.array([np.inf])
+    )
     clipped = spec.clip(np.array([[-1.0], [9.0]]))
     assert clipped.dtype == np.float32
     assert clipped.ravel().tolist() == [np.float32(0.1), np.float32(0.7)]

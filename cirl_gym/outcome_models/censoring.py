@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
 from cirl_gym.types import FloatArray, IntArray
 
@@ -17,6 +17,42 @@ FEWEST_AT_LIMIT = 10
 """So many outcomes must share the very same extreme value before it counts as a limit."""
 FEWEST_FREE = 20
 """So many outcomes must lie inside the limits before a law can be read off them."""
+
+
+_FAR = 6.0
+"""So many deviations from a limit it no longer matters."""
+
+
+def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, ceiling: FloatArray) -> FloatArray:
+    """E[clip(expected + noise eps, floor, ceiling)] ``[.., d]`` with eps standard normal.
+
+    An outcome that cannot fall below its floor is on average above what the law expects near it. Infinite limits do
+    not act, and without noise this is the clipped expectation.
+
+    Args:
+        expected: ``[.., d]`` the law's outcomes.
+        noise: ``[d]`` standard deviations.
+        floor: ``[d]`` lower limits, -inf where there is none.
+        ceiling: ``[d]`` upper limits, inf where there is none.
+    """
+    mean = np.clip(expected, floor, ceiling)
+    # Only outcomes near a limit need the integral.
+    near = (np.abs(expected - floor) < _FAR * noise) | (np.abs(expected - ceiling) < _FAR * noise)
+    if near.any():
+        column = np.nonzero(near)[-1]
+        law, scale = expected[near], noise[column]
+        low, high = ((limit[column] - law) / scale for limit in (floor, ceiling))
+        inside = ndtr(high) - ndtr(low)
+        # Where a limit is infinite its share is zero; zero times infinity must not be formed.
+        below = np.where(np.isfinite(low), floor[column], 0.0) * ndtr(low)
+        above = np.where(np.isfinite(high), ceiling[column], 0.0) * ndtr(-high)
+        mean[near] = law * inside + below + above + scale * (_density(low) - _density(high))
+    return mean
+
+
+def _density(z: FloatArray) -> FloatArray:
+    density: FloatArray = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    return density
 
 
 @dataclass(frozen=True)

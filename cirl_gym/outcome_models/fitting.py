@@ -105,7 +105,8 @@ def fit_outcome_model(
         network, training = _network(kind, train, config, seeds[0])
         scale = _residual_scale(model, train, train, fit.limits)
         unit = np.where(scale > 0, scale, fit.scaler.scale)
-        corrected = RecurrentModel(fit.law, network, fit.scaler, unit, model.spec, model.end)
+        spec = replace(model.spec, noise_scale=scale)
+        corrected = RecurrentModel(fit.law, network, fit.scaler, unit, spec, model.end)
         correction = fit_correction(
             corrected, train, validation, training, seeds[1], lambda done, _: tell(1 + done, planned)
         )
@@ -122,7 +123,10 @@ def fit_outcome_model(
 def _law_alone(fit: AutoregressionFit, train: Batch) -> AutoregressiveModel:
     """The law as a model whose noise and ends are not known yet."""
     end = EndHead("never", EndLines.from_batch(train, fit.scaler, fit.scaler.scale), 0.0)
-    spec = OutcomeSpec(train.features, train.n_actions, fit.low, fit.high, np.zeros(len(train.features)))
+    floor, ceiling = np.array([[limit.low, limit.high] for limit in fit.limits]).T
+    spec = OutcomeSpec(
+        train.features, train.n_actions, fit.low, fit.high, np.zeros(len(train.features)), floor, ceiling
+    )
     return AutoregressiveModel(fit.law, spec, end)
 
 

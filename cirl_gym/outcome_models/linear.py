@@ -110,7 +110,7 @@ class AutoregressiveModel:
 
     def predict(self, states: Float32Array) -> Float32Array:
         """Expected next observation ``[.., A, d]`` under every action, raw units."""
-        return self.spec.clip(self.raw(states))
+        return self.spec.expected(self.raw(states))
 
     def end_probability(self, states: Float32Array) -> Float32Array:
         """Probability ``[.., A]`` that the process ends with this action."""

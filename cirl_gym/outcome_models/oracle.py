@@ -7,13 +7,14 @@ import numpy as np
 from cirl_gym import dynamics
 from cirl_gym.batch import Batch
 from cirl_gym.dynamics import TumourState
+from cirl_gym.outcome_models.censoring import clipped_mean
 from cirl_gym.outcome_models.sequences import fold
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 
 class OracleModel:
-    """Equation 22 without its noise; a state is the last p observations and treatments and how many were seen."""
+    """The expectation of equation 22; a state is the last p observations and treatments and how many were seen."""
 
     features = dynamics.FEATURES
     n_actions = dynamics.N_ACTIONS
@@ -40,11 +41,11 @@ class OracleModel:
         return fold(self, batch)
 
     def predict(self, states: Float32Array) -> Float32Array:
-        """Expected next (x, z) ``[.., 2, 2]`` under both actions, not below zero."""
+        """Expected next (x, z) ``[.., 2, 2]`` under both actions: exact, with what clipping at zero adds."""
         rows = self._unpack(states)
         low, high = self.bounds
         outcomes = [
-            np.clip(dynamics.expected_outcome(self.parameters, rows, actions), low, high)
+            clipped_mean(dynamics.expected_outcome(self.parameters, rows, actions), self.noise_scale, low, high)
             for actions in self._every_action(rows)
         ]
         stacked = np.stack(outcomes, axis=1).reshape(*states.shape[:-1], self.n_actions, 2)

@@ -6,7 +6,7 @@ zero, so that training starts at the law; on its own (:meth:`LinearLaw.persisten
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -124,7 +124,7 @@ class RecurrentModel:
 
     def predict(self, states: Float32Array) -> Float32Array:
         """Expected next observation ``[.., A, d]`` under every action, raw units."""
-        return self.spec.clip(self.raw(states))
+        return self.spec.expected(self.raw(states))
 
     def end_probability(self, states: Float32Array) -> Float32Array:
         """Probability ``[.., A]`` that the process ends with this action."""
@@ -189,43 +189,64 @@ def fit_correction(
     return CorrectionFit(history, float(before.mean()), float(after.mean()), error)
 
 
+def _clipped_mean(expected: Tensor, spec: OutcomeSpec) -> Tensor:
+    """:func:`cirl_gym.outcome_models.censoring.clipped_mean` with gradients, for features that have a limit."""
+    columns = []
+    for j in range(expected.shape[-1]):
+        column, floor, ceiling = expected[..., j], float(spec.floor[j]), float(spec.ceiling[j])
+        noise = max(float(spec.noise_scale[j]), 1e-6)
+        if np.isfinite(floor):
+            column = floor + _excess(column - floor, noise)
+        if np.isfinite(ceiling):
+            column = ceiling - _excess(ceiling - column, noise)
+        columns.append(column)
+    return torch.stack(columns, dim=-1)
+
+
+def _excess(above: Tensor, noise: float) -> Tensor:
+    """E[max(above + noise eps, 0)]."""
+    z = above / noise
+    excess: Tensor = above * torch.special.ndtr(z) + noise * torch.exp(-0.5 * z**2) / float(np.sqrt(2 * np.pi))
+    return excess
+
+
 @dataclass(frozen=True)
 class _Leftovers:
-    """What the law leaves over in one split, in units of the correction; all ``[N, T, ..]``."""
+    """What the law leaves over in one split; all ``[N, T, ..]``."""
 
     inputs: Tensor
     actions: Tensor
     mask: Tensor
-    residual: Tensor
-    side: Tensor
+    law: Tensor
+    outcomes: Tensor
+    model: RecurrentModel
 
     @classmethod
     def of(cls, model: RecurrentModel, batch: Batch) -> _Leftovers:
         law = model.law(model.law.window.encode(batch)[:, :-1])
         taken = np.take_along_axis(law, batch.actions[..., None, None], axis=2)[:, :, 0]
-        outcomes = batch.next_obs
-        low, high = (bound.astype(np.float32) for bound in model.bounds)
-        side = (outcomes >= high).astype(np.float32) - (outcomes <= low).astype(np.float32)
         return cls(
             torch.from_numpy(sequence_inputs(model.scaler, batch)[:, :-1]),
             torch.from_numpy(batch.actions.copy()),
             torch.from_numpy(batch.mask),
-            torch.from_numpy(((outcomes - taken) / model.correction_scale).astype(np.float32)),
-            torch.from_numpy(side),
+            torch.from_numpy(taken.astype(np.float32)),
+            torch.from_numpy(batch.next_obs),
+            model,
         )
 
     def take(self, chosen: Tensor) -> _Leftovers:
-        return _Leftovers(*(getattr(self, part.name)[chosen] for part in fields(self)))
+        parts = {name: getattr(self, name)[chosen] for name in ("inputs", "actions", "mask", "law", "outcomes")}
+        return replace(self, **parts)
 
     def squares(self, correction: Tensor) -> Tensor:
         """``[R, d]`` squared errors of corrections ``[R, A, d]`` for the R actions taken, padding left out.
 
-        An outcome at a bound is met by every prediction at or beyond that bound, since predictions are clipped.
+        They are the errors of what the model will predict: the expectation of an outcome that stops at its limits.
         """
+        unit = torch.from_numpy(self.model.correction_scale.astype(np.float32))
         taken = correction[torch.arange(len(correction)), self.actions[self.mask]]
-        error, side = taken - self.residual[self.mask], self.side[self.mask]
-        met = ((side < 0) & (error <= 0)) | ((side > 0) & (error >= 0))
-        return torch.where(met, torch.zeros_like(error), error) ** 2
+        predicted = _clipped_mean(self.law[self.mask] + unit * taken, self.model.spec)
+        return ((predicted - self.outcomes[self.mask]) / unit) ** 2
 
     def per_episode(self, squares: Tensor) -> FloatArray:
         """``[N]`` mean of squares ``[R, d]`` by episode, weighted so that their mean is the mean over all actions."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.censoring import clipped_mean
 from cirl_gym.outcome_models.inputs import live_observations
 from cirl_gym.types import Float32Array, FloatArray
 
@@ -33,6 +34,10 @@ class OutcomeSpec:
     """``[d]`` no prediction is above, raw units."""
     noise_scale: FloatArray
     """``[d]`` standard deviation of the outcome around its prediction, raw units."""
+    floor: FloatArray
+    """``[d]`` limit at which outcomes pile up from above, raw units; -inf where there is none."""
+    ceiling: FloatArray
+    """``[d]`` limit at which outcomes pile up from below, raw units; inf where there is none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
@@ -42,8 +47,18 @@ class OutcomeSpec:
                 raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} finite numbers, got {array}")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+        for name in ("floor", "ceiling"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if array.shape != (len(self.features),) or np.isnan(array).any():
+                raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} numbers, got {array}")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
         if (self.low > self.high).any() or (self.noise_scale < 0).any():
             raise ValueError(f"OutcomeSpec: low must not exceed high and noise not be negative, got {self}")
+
+    def expected(self, raw: FloatArray) -> Float32Array:
+        """Expected outcomes ``[.., d]``, float32, where the law says ``raw`` before any limit."""
+        return self.clip(clipped_mean(raw, self.noise_scale, self.floor, self.ceiling))
 
     def clip(self, raw: npt.NDArray[np.floating]) -> Float32Array:
         """Outcomes ``[.., d]`` inside the bounds, float32."""

@@ -52,7 +52,7 @@ def save_model(model: AnyModel, path: str | os.PathLike[str]) -> None:
     }
     arrays: Arrays = {
         **_fields("law", law, ("intercept", "coefficients", "effects")),
-        **_fields("spec", spec, ("low", "high", "noise_scale")),
+        **_fields("spec", spec, ("low", "high", "noise_scale", "floor", "ceiling")),
         **_fields("end", end.lines, ("low", "high", "noise")),
         **_fields("end.scaler", end.lines.scaler, ("mean", "scale")),
     }
@@ -135,7 +135,9 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
         raise ValueError(f"unknown kind {kind!r}")
     d, a = len(config["features"]), int(config["n_actions"])
     law = LinearLaw(Window(config["order"], d, a), **_part(arrays, "law", ("intercept", "coefficients", "effects")))
-    spec = OutcomeSpec(tuple(config["features"]), a, **_part(arrays, "spec", ("low", "high", "noise_scale")))
+    spec = OutcomeSpec(
+        tuple(config["features"]), a, **_part(arrays, "spec", ("low", "high", "noise_scale", "floor", "ceiling"))
+    )
     end = _build_end(config["end"], arrays, a)
     if kind == "ar":
         return AutoregressiveModel(law, spec, end)
