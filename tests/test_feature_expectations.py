@@ -132,10 +132,11 @@ def test_one_patient_alone_says_nothing_about_the_error():
 
 def test_monte_carlo_mu_of_a_policy_is_the_return_it_earns():
     # Without noise the oracle predicts what happens, so w . mu is the mean return for every w.
-    world = TumourWorld(noise=False)
+    quiet = TumourParameters(tumour_noise=0.0, side_noise=0.0)
+    world = TumourWorld(quiet)
     batch = rollout(world, Scripted(0.4), 200, np.random.default_rng(0))
-    feature_map = FeatureMap.from_parameters(TumourParameters(), world.features)
-    mu = expert_mu(phi_along(OracleModel(), feature_map, batch), batch, 0.9).mean
+    feature_map = FeatureMap.from_parameters(quiet, world.features)
+    mu = expert_mu(phi_along(OracleModel(quiet), feature_map, batch), batch, 0.9).mean
     for w in (np.array([-0.3, -0.7]), np.array([1.0, 0.0])):
         assert w @ mu == pytest.approx(returns(batch, feature_map, w, 0.9).mean(), abs=1e-5)
 

@@ -60,7 +60,7 @@ def test_a_fit_is_consistent_in_itself(tiny):
     simulated, found = tiny
     assert np.abs(found.weights).sum() == pytest.approx(1.0)
     np.testing.assert_array_equal(found.weights, found.posterior.mean)
-    np.testing.assert_array_equal(found.policy.w, found.weights)
+    np.testing.assert_allclose(found.policy.w, found.weights, rtol=1e-12)
     assert found.pool.batch.n_steps >= 100
     assert set(found.pool.batch.ids) <= set(simulated.train.ids)
     assert len(found.pool.psi) == 3 + 2 * 2
