@@ -9,7 +9,7 @@ import numpy as np
 
 from cirl_gym.batch import Batch
 from cirl_gym.types import FloatArray
-from cirl_gym.weight_sphere import arc_weights, draw_weights, normalised
+from cirl_gym.weight_sphere import allowed_faces, arc_weights, draw_weights, normalised
 from irl.likelihood import bootstrap_weights
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult, grid_posterior, sample_posterior
@@ -110,10 +110,8 @@ def _spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> 
     """Evenly along the allowed part of the sphere for two features, else drawn uniformly."""
     d = len(signs)
     if d == 2:
-        every = arc_weights((np.arange(4 * plans) + 0.5) / plans)
-        fits = ((every * signs >= 0) | (signs == 0)).all(axis=1)
-        allowed: FloatArray = every[fits]
-        return allowed
+        within = (np.arange(plans) + 0.5) / plans
+        return arc_weights(np.concatenate([face + within for face in allowed_faces(signs)]))
     return draw_weights(signs, rng, plans + plans * (d - 2) // 4)
 
 

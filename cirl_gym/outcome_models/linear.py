@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,20 +58,19 @@ class LinearLaw:
         return every
 
 
-class AutoregressiveModel:
-    """AR: the linear law inside its bounds; a state is the window row.
+class LawModel(ABC):
+    """What a model with a linear law at its base says of outcomes and ends, once it has said what to expect."""
 
-    The simplest learned :class:`~cirl_gym.types.OutcomeModel` and the base of the recurrent ones.
-    """
+    law: LinearLaw
+    """Its linear law."""
+    spec: OutcomeSpec
+    """Names, bounds and noise."""
+    end: EndHead
+    """Of what it expects, the probability that the process ends."""
 
-    def __init__(self, law: LinearLaw, spec: OutcomeSpec, end: EndHead) -> None:
-        self.law = law
-        self.spec = spec
-        self.end = end
-
-    def with_outcomes(self, spec: OutcomeSpec, end: EndHead) -> AutoregressiveModel:
-        """The same law with another noise or end head."""
-        return AutoregressiveModel(self.law, spec, end)
+    @abstractmethod
+    def raw(self, states: Float32Array) -> FloatArray:
+        """Outcomes ``[.., A, d]`` before limits and bounds."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -92,6 +92,30 @@ class AutoregressiveModel:
         """``[d]`` lower and upper limit of any outcome, raw units."""
         return self.spec.low, self.spec.high
 
+    def predict(self, states: Float32Array) -> Float32Array:
+        """Expected next observation ``[.., A, d]`` under every action, raw units."""
+        return self.spec.expected(self.raw(states))
+
+    def end_probability(self, states: Float32Array) -> Float32Array:
+        """Probability ``[.., A]`` that the process ends with this action."""
+        return self.end(self.raw(states), self.law.window.newest(states))
+
+
+class AutoregressiveModel(LawModel):
+    """AR: the linear law inside its bounds; a state is the window row.
+
+    The simplest learned :class:`~cirl_gym.types.OutcomeModel` and the base of the recurrent ones.
+    """
+
+    def __init__(self, law: LinearLaw, spec: OutcomeSpec, end: EndHead) -> None:
+        self.law = law
+        self.spec = spec
+        self.end = end
+
+    def with_outcomes(self, spec: OutcomeSpec, end: EndHead) -> AutoregressiveModel:
+        """The same law with another noise or end head."""
+        return AutoregressiveModel(self.law, spec, end)
+
     def start(self, obs: Float32Array) -> Float32Array:
         """States ``[n, S]`` after one observation ``[n, d]``."""
         return self.law.window.start(obs)
@@ -107,11 +131,3 @@ class AutoregressiveModel:
     def raw(self, states: Float32Array) -> FloatArray:
         """The law's outcomes ``[.., A, d]`` before they are clipped to the bounds."""
         return self.law(states)
-
-    def predict(self, states: Float32Array) -> Float32Array:
-        """Expected next observation ``[.., A, d]`` under every action, raw units."""
-        return self.spec.expected(self.raw(states))
-
-    def end_probability(self, states: Float32Array) -> Float32Array:
-        """Probability ``[.., A]`` that the process ends with this action."""
-        return self.end(self.raw(states), self.law.window.newest(states))

@@ -17,7 +17,7 @@ from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork
 from cirl_gym.outcome_models.end_head import EndHead
 from cirl_gym.outcome_models.inputs import Scaler, live_observations, one_hot, sequence_inputs
-from cirl_gym.outcome_models.linear import LinearLaw
+from cirl_gym.outcome_models.linear import LawModel, LinearLaw
 from cirl_gym.outcome_models.rnn import RecurrentNetwork
 from cirl_gym.outcome_models.spec import OutcomeSpec
 from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, train_network
@@ -47,7 +47,7 @@ def lstm_states(lstm: nn.LSTM, inputs: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(hiddens, dim=1), torch.stack(cells, dim=1)
 
 
-class RecurrentModel:
+class RecurrentModel(LawModel):
     """Law plus correction inside the bounds; a state is the window row, then the LSTM's hidden and cell state."""
 
     def __init__(
@@ -70,26 +70,6 @@ class RecurrentModel:
     def with_outcomes(self, spec: OutcomeSpec, end: EndHead) -> RecurrentModel:
         """The same law and network with another noise or end head."""
         return RecurrentModel(self.law, self.network, self.scaler, self.correction_scale, spec, end)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the d features."""
-        return self.spec.features
-
-    @property
-    def n_actions(self) -> int:
-        """A, the number of actions."""
-        return self.spec.n_actions
-
-    @property
-    def noise_scale(self) -> FloatArray:
-        """``[d]`` standard deviation of the outcome around the prediction, raw units."""
-        return self.spec.noise_scale
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """``[d]`` lower and upper limit of any outcome, raw units."""
-        return self.spec.low, self.spec.high
 
     def start(self, obs: Float32Array) -> Float32Array:
         """States ``[n, S]`` after one observation ``[n, d]``."""
@@ -121,14 +101,6 @@ class RecurrentModel:
             correction = self.network.correction(self.network.represent(torch.from_numpy(hidden))).numpy()
         total: FloatArray = self.law(states[..., :size]) + self.correction_scale * correction
         return total
-
-    def predict(self, states: Float32Array) -> Float32Array:
-        """Expected next observation ``[.., A, d]`` under every action, raw units."""
-        return self.spec.expected(self.raw(states))
-
-    def end_probability(self, states: Float32Array) -> Float32Array:
-        """Probability ``[.., A]`` that the process ends with this action."""
-        return self.end(self.raw(states), self.law.window.newest(states))
 
     def _cell_step(self, memory: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         inputs = np.concatenate([self.scaler(obs), one_hot(actions, self.n_actions)], axis=1)
