@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cirl_gym.table_schema import TableColumns, TableOptions
 
 SCHEMA = 1
+LARGEST = 1e9
+"""No reading is larger than this; one beyond it is a fault, and would ruin every mean and scale."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Batch:
     """
 
     obs: Float32Array
-    """``[N, T+1, d]`` float32, raw units."""
+    """``[N, T+1, d]`` float32, raw units, finite and at most :data:`LARGEST` in size."""
     actions: IntArray
     """``[N, T]`` int64 in 0..A-1."""
     lengths: IntArray
@@ -83,11 +85,13 @@ class Batch:
             raise ValueError(f"Batch: obs must be numbers, got {obs.dtype}")
         with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is named below
             obs = np.where(live_obs[..., None], obs, 0).astype(np.float32)
-        if not np.isfinite(obs).all():
-            episode, step, column = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
+        usable = np.abs(obs) <= LARGEST
+        if not usable.all():
+            episode, step, column = (int(index) for index in np.argwhere(~usable)[0])
+            value = obs[episode, step, column]
             raise ValueError(
                 f"Batch: obs of episode {self.ids[episode]!r}, step {step}, feature {self.features[column]!r} "
-                "is not finite as float32"
+                + (f"is {value:g}, beyond {LARGEST:g}" if np.isfinite(value) else "is not finite as float32")
             )
         actions = np.where(live_actions, actions, 0)
         actions = _whole_numbers("actions", actions)

@@ -1,101 +1,129 @@
-"""n patients in the simulator, each with random numbers of its own: the core of both CIRLTumour-v0 environments.
+"""What both environments step: n processes at once, each with random numbers of its own.
 
-A patient's numbers are drawn from the patient's own generator in a fixed order: at the beginning those of the first
-observation and of a block of steps, and where an episode goes on, the next block. So a patient's course is the same to
-the last bit whether it is simulated alone or among others, and stepping many patients needs no loop over them.
+A :class:`Cohort` knows the process and nothing of Gymnasium. A single environment is one with a cohort of one row, the
+native vector form one with n: so both give the same course to the last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym import dynamics
-from cirl_gym.dynamics import TumourState
 from cirl_gym.features import FeatureMap
-from cirl_gym.parameters import TumourParameters
-from cirl_gym.reward import check_weights, reward
+from cirl_gym.layout import Layout
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
-NOISE_BLOCK = 20
-"""Steps of noise drawn at once. A constant, so that another time limit leaves the numbers of an episode alone."""
+NO_LIMIT = int(np.iinfo(np.int64).max)
+"""A time limit that is never reached."""
+AHEAD = 128
+"""Steps whose numbers are drawn at once where there are many rows."""
 
 
 class CohortStep(NamedTuple):
-    """What one action did to each of n patients."""
+    """What one action did to each of n processes. Arrays are the caller's own."""
 
-    obs: Float32Array
-    """``[n, 2]`` (x, z), raw units."""
     phi: FloatArray
-    """``[n, 2]`` scaled outcomes (x / x_max, z / z_max)."""
+    """``[n, d]`` the scaled outcomes that the reward weighs."""
     rewards: FloatArray
     """``[n]`` w . phi."""
     terminated: BoolArray
     """``[n]`` the process ended."""
+    truncated: BoolArray
+    """``[n]`` the time limit was reached, and the process has not ended."""
+    infos: dict[str, npt.NDArray[Any]]
+    """``[n, ..]`` what else ``info`` tells of this step, by name."""
 
 
-class Cohort:
-    """n patients with a state; the caller decides when each begins and what ends an episode besides the process."""
+@dataclass(frozen=True)
+class Histories:
+    """Given beginnings of n episodes; one without actions is a first observation."""
 
-    def __init__(self, parameters: TumourParameters, weights: npt.ArrayLike, n: int) -> None:
-        self.parameters = parameters
-        self.weights = check_weights(weights, dynamics.FEATURES)
-        self.feature_map = FeatureMap.from_parameters(parameters, dynamics.FEATURES)
-        self.previous: IntArray = np.full(n, -1, dtype=np.int64)
-        """``[n]`` the previous action; -1 before the first."""
-        self.steps: IntArray = np.zeros(n, dtype=np.int64)
-        """``[n]`` number of actions of the current episode."""
-        self._state = dynamics.initial_state(parameters, np.zeros((n, 2)))
-        self._noise = np.zeros((n, NOISE_BLOCK, 2))
-        self._generators: list[np.random.Generator | None] = [None] * n
+    obs: FloatArray
+    """``[n, K+1, d]`` raw units; rows past ``lengths`` are padding."""
+    actions: IntArray
+    """``[n, K]``."""
+    lengths: IntArray
+    """``[n]`` number of actions."""
+
+    @property
+    def previous(self) -> IntArray:
+        """``[n]`` the last action; -1 where there is none."""
+        last = np.take_along_axis(np.pad(self.actions, ((0, 0), (0, 1))), np.maximum(self.lengths - 1, 0)[:, None], 1)
+        return np.where(self.lengths > 0, last[:, 0], -1)
+
+    def take(self, rows: IntArray) -> Histories:
+        """The histories of some rows."""
+        return Histories(self.obs[rows], self.actions[rows], self.lengths[rows])
+
+
+class Cohort(Protocol):
+    """n processes with a state; the caller decides when each begins."""
+
+    @property
+    def layout(self) -> Layout:
+        """How observations are shown."""
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """Phi, and the names of the d features."""
+
+    @property
+    def weights(self) -> FloatArray:
+        """``[d]`` reward weights where ``reset`` asks for no others."""
 
     @property
     def obs(self) -> Float32Array:
-        """``[n, 2]`` the current (x, z), raw units."""
-        return dynamics.observe(self._state).astype(np.float32)
+        """``[n, d]`` the current observation, raw units."""
 
-    def begin(self, rows: IntArray, generators: Sequence[np.random.Generator], patients: FloatArray | None) -> None:
-        """Begin an episode in ``rows [k]``, with one generator each and given first (x, z) ``[k, 2]`` or drawn ones."""
-        normals = np.empty((len(rows), 1 + NOISE_BLOCK, 2))
-        for k, (i, rng) in enumerate(zip(rows, generators, strict=True)):
-            rng.standard_normal(out=normals[k])
-            self._generators[i] = rng
-        # The first row is drawn for given patients too: the noise of a seed is the same with any patient.
-        starts = _starts(self.parameters, normals[:, 0], generators) if patients is None else patients
-        self._noise[rows] = self.parameters.noise * normals[:, 1:]
-        fresh = dynamics.initial_state(self.parameters, starts)
-        state = TumourState(self._state.course.copy(), self._state.doses.copy(), self._state.seen.copy())
-        state.course[rows], state.doses[rows], state.seen[rows] = fresh.course, fresh.doses, fresh.seen
-        self._state = state
-        self.previous, self.steps = self.previous.copy(), self.steps.copy()
-        self.previous[rows], self.steps[rows] = -1, 0
+    @property
+    def previous(self) -> IntArray:
+        """``[n]`` the previous action; -1 before the first."""
+
+    @property
+    def steps(self) -> IntArray:
+        """``[n]`` number of actions of the current episode, those of a given beginning counted."""
+
+    @property
+    def limits(self) -> IntArray:
+        """``[n]`` number of actions after which watching ends; :data:`NO_LIMIT` for never."""
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What each of the A actions means."""
+
+    @property
+    def limit_lines(self) -> FloatArray | None:
+        """``[d]`` raw values at which the process ends; None if there are none."""
+
+    def read(self, options: Mapping[str, Any]) -> Any:
+        """What to begin with, from the options of ``reset`` over those of the constructor; nothing is changed.
+
+        Raises:
+            ValueError: an option is unknown or not possible.
+        """
+
+    def use(self, rows: Iterable[int], generators: Iterable[np.random.Generator]) -> None:
+        """Where the random numbers of rows come from, from now on."""
+
+    def begin(self, rows: IntArray, chosen: Any = None) -> dict[str, npt.NDArray[Any]]:
+        """Begin an episode in ``rows [k]``, with what :meth:`read` made of options, or as the constructor says.
+
+        Returns:
+            What ``info`` tells of the beginning, by name: arrays ``[k, ..]``.
+        """
 
     def step(self, actions: IntArray, going: BoolArray) -> CohortStep:
-        """Apply ``actions [n]``. Rows that are not ``going`` yield numbers without meaning until they begin again."""
-        position = self.steps % NOISE_BLOCK
-        for i in np.flatnonzero(going & (position == 0) & (self.steps > 0)):
-            rng = self._generators[i]
-            assert rng is not None  # a patient that has made a step has begun
-            self._noise[i] = self.parameters.noise * rng.standard_normal((NOISE_BLOCK, 2))
-        noise = self._noise[np.arange(len(actions)), position]
-        self._state = dynamics.transition(self.parameters, self._state, actions, noise)
-        self.previous = actions
-        self.steps = self.steps + going
-        obs = self.obs
-        phi = self.feature_map(obs)
-        return CohortStep(obs, phi, reward(phi, self.weights), dynamics.terminal(self.parameters, self._state))
+        """Apply ``actions [n]``. Rows that are not ``going`` yield numbers without meaning until they begin again.
+
+        Raises:
+            ValueError: the process yields what it cannot; everything is then as it was.
+        """
 
 
-def _starts(parameters: TumourParameters, normals: FloatArray, generators: Sequence[np.random.Generator]) -> FloatArray:
-    """First (x, z) ``[k, 2]`` from standard normal numbers ``[k, 2]``, redrawn until each lies inside (0, limit)."""
-    starts = parameters.start_mean + parameters.start_sd * normals
-    outside = (starts <= 0) | (starts >= parameters.limits)
-    for k in np.flatnonzero(outside.any(axis=1)):
-        while outside[k].any():
-            again = parameters.start_mean + parameters.start_sd * generators[int(k)].standard_normal(2)
-            starts[k] = np.where(outside[k], again, starts[k])
-            outside[k] = (starts[k] <= 0) | (starts[k] >= parameters.limits)
-    return starts
+def shown(cohort: Cohort) -> Any:
+    """Observations of all rows in the cohort's layout; fresh arrays."""
+    return cohort.layout.rows(cohort.obs, cohort.previous)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,11 @@ class FeatureMap:
         low, high = rows.min(axis=0), rows.max(axis=0)
         return cls(batch.features, low, np.where(high > low, high, low + 1.0))
 
+    @cached_property
+    def _range(self) -> FloatArray:
+        return self.high - self.low
+
     def __call__(self, outcomes: npt.ArrayLike) -> FloatArray:
         """Phi ``[.., d]`` of raw outcomes ``[.., d]``."""
-        scaled: FloatArray = (np.asarray(outcomes, dtype=np.float64) - self.low) / (self.high - self.low)
+        scaled: FloatArray = (np.asarray(outcomes, dtype=np.float64) - self.low) / self._range
         return scaled

@@ -41,6 +41,19 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read what :func:`write_json` wrote.
+
+    Raises:
+        ValueError: the file is not JSON; the message names it.
+        OSError: there is no such file, or it may not be read.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+
+
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a compressed ``.npz`` whole. Object arrays (which would need pickle) are refused.
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
 from cirl_gym.types import FloatArray
 
@@ -81,7 +82,7 @@ class TumourParameters:
             if getattr(self, name) < 0:
                 raise ValueError(f"TumourParameters.{name} must not be negative, got {getattr(self, name)!r}")
         for start, limit in (("tumour_start_mean", "tumour_max"), ("side_start_mean", "side_max")):
-            # First values are redrawn until they lie inside (0, limit): a mean outside could take for ever.
+            # First values lie inside (0, limit): with a mean outside, hardly any of their law might.
             if not 0 < getattr(self, start) < getattr(self, limit):
                 raise ValueError(
                     f"TumourParameters.{start} must lie between 0 and {limit}, got {getattr(self, start)!r}"
@@ -116,6 +117,12 @@ class TumourParameters:
     def start_sd(self) -> FloatArray:
         """``[2]`` standard deviations of (x_0, z_0)."""
         return _fixed([self.tumour_start_sd, self.side_start_sd])
+
+    @cached_property
+    def start_range(self) -> FloatArray:
+        """``[2, 2]`` quantiles of the normal laws of (x_0, z_0) at 0 and at their limits; only those between count."""
+        scale = np.maximum(self.start_sd, 1e-300)
+        return _fixed(ndtr([-self.start_mean / scale, (self.limits - self.start_mean) / scale]))
 
     @cached_property
     def limits(self) -> FloatArray:

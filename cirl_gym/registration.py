@@ -21,5 +21,9 @@ def register_envs() -> None:
             max_episode_steps=TumourParameters.horizon,
         )
     if "CIRLCounterfactual-v0" not in gymnasium.registry:
-        # Its limit depends on the batch (argument ``horizon``), so no wrapper counts steps beside it.
-        gymnasium.register("CIRLCounterfactual-v0", entry_point="cirl_gym.counterfactual_env:CounterfactualEnv")
+        # Its limit depends on the batch, unless one is asked for: none is registered.
+        gymnasium.register(
+            "CIRLCounterfactual-v0",
+            entry_point="cirl_gym.counterfactual_env:make_counterfactual_env",
+            vector_entry_point="cirl_gym.counterfactual_vector_env:CounterfactualVectorEnv",
+        )

@@ -35,11 +35,11 @@ def check_weights(weights: npt.ArrayLike, features: Sequence[str]) -> FloatArray
 
 
 def reward(phi: FloatArray, weights: FloatArray) -> FloatArray:
-    """``[..]`` w . phi for ``phi [.., d]``, added feature by feature.
+    """``[..]`` w . phi for ``phi [.., d]`` and weights ``[d]`` or ``[.., d]``, added feature by feature.
 
     Written out instead of a matrix product, so that a row's reward is the same to the last bit alone and among others.
     """
-    total: FloatArray = phi[..., 0] * weights[0]
-    for k in range(1, len(weights)):
-        total = total + phi[..., k] * weights[k]
+    total: FloatArray = phi[..., 0] * weights[..., 0]
+    for k in range(1, phi.shape[-1]):
+        total = total + phi[..., k] * weights[..., k]
     return total

@@ -11,8 +11,12 @@ from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Policy
 
 def observation(obs: Float32Array, previous: IntArray, n_actions: int) -> Float32Array:
     """``[n, d + A]`` what a policy sees: raw features, then the one-hot previous action (none at t = 0: -1)."""
-    hot = previous[:, None] == np.arange(n_actions)
-    return np.concatenate([obs, hot], axis=1, dtype=np.float32)
+    n, d = obs.shape
+    shown = np.empty((n, d + n_actions), dtype=np.float32)
+    shown[:, :d] = obs
+    for action in range(n_actions):
+        shown[:, d + action] = previous == action
+    return shown
 
 
 def rollout(

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from cirl_gym.batch import LARGEST
 from cirl_gym.table_file import LINE, ROW
 from cirl_gym.types import BoolArray, FloatArray, IntArray
-
-LARGEST = 1e9
-"""No clinical reading is larger than this; a cell beyond it is a fault, and would ruin every mean and scale."""
 
 _SHOWN = 10
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -132,7 +130,7 @@ def number(cell: object) -> float | None:
 
 
 def readings(column: pd.Series[Any], name: str) -> tuple[FloatArray, list[BadCell]]:
-    """``[R]`` readings, NaN where missing, and the cells that are no number or beyond :data:`LARGEST`."""
+    """``[R]`` readings, NaN where missing, and the cells that are no number or beyond what any reading is."""
     values, bad = numbers(column)
     cells = cells_of(column)
     with np.errstate(invalid="ignore"):

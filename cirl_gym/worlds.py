@@ -87,12 +87,28 @@ class CounterfactualWorld:
 
     def step(self, state: Float32Array, actions: IntArray, rng: np.random.Generator) -> Step:
         """Append the action and its expected (or sampled) outcome to every history; it may end (p_end)."""
-        rows = np.arange(len(actions))
-        expected = self.model.predict(state)[rows, actions]
-        ended = rng.random(len(actions)) < self.model.end_probability(state)[rows, actions]
-        obs = expected
-        if self.outcome == "sampled":
-            low, high = self.model.bounds
-            noise = self.model.noise_scale * rng.standard_normal(expected.shape)
-            obs = np.clip(expected + noise, low, high).astype(np.float32)
-        return Step(self.model.advance(state, actions, obs), obs, expected, ended)
+        ends = rng.random(len(actions))
+        sampled = self.outcome == "sampled"
+        noise = rng.standard_normal((len(actions), len(self.features))) if sampled else None
+        return follow(self.model, state, actions, ends, noise)
+
+
+def follow(
+    model: OutcomeModel, states: Float32Array, actions: IntArray, ends: FloatArray, noise: FloatArray | None
+) -> Step:
+    """How histories go on: h' = (h, a, outcome) (paper, appendix C).
+
+    Args:
+        model: says what to expect.
+        states: ``[n, S]`` of the histories.
+        actions: ``[n]``.
+        ends: ``[n]`` uniform numbers; the process ends where one is below p_end(h, a).
+        noise: ``[n, d]`` standard normal numbers for sampled outcomes; None: expected outcomes.
+    """
+    rows = np.arange(len(actions))
+    expected = model.predict(states)[rows, actions]
+    ended = ends < model.end_probability(states)[rows, actions]
+    obs = expected
+    if noise is not None:
+        obs = np.clip(expected + model.noise_scale * noise, *model.bounds).astype(np.float32)
+    return Step(model.advance(states, actions, obs), obs, expected, ended)

@@ -75,8 +75,7 @@ def demo(config: DemoConfig, out: Path) -> Result:
         table=None,
         headline=findings.headline(found, met, simulated.expert.w),
     )
-    simulated.train.save(out / "batch.npz")
-    _finish(out, result, found, simulated.test, simulated.expert)
+    _finish(out, result, found, simulated.train, simulated.test, simulated.expert)
     return result
 
 
@@ -115,7 +114,7 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
         table=table.report.as_dict(),
         headline=findings.headline(found, met),
     )
-    _finish(out, result, found, table.test, None)
+    _finish(out, result, found, table.train, table.test, None)
     return result
 
 
@@ -127,8 +126,9 @@ def _begin(out: Path, config: dict[str, Any]) -> None:
     write_json(out / "config.json", _plain(config))
 
 
-def _finish(out: Path, result: Result, found: Fit, test: Batch, expert: Expert | None) -> None:
-    """Write the models, then the page, and last of all the result."""
+def _finish(out: Path, result: Result, found: Fit, train: Batch, test: Batch, expert: Expert | None) -> None:
+    """Write the training episodes and the models, then the page, and last of all the result."""
+    train.save(out / "batch.npz")
     save_model(found.model.model, out / "outcome_model.npz")
     found.agent.save(out / "agent.npz")
     found.cloning.save(out / "cloning.npz")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from small_tables import ICU_DATA
@@ -147,7 +148,13 @@ def test_patients_who_outlive_all_of_the_batch_are_no_trouble(tmp_path):
 
 def test_an_explanation_keeps_signs_and_reports_all(explained):
     result, folder = explained
-    assert {path.name for path in folder.iterdir()} == {"result.json", "config.json", "report.html", *MODELS}
+    assert {path.name for path in folder.iterdir()} == {
+        "result.json",
+        "config.json",
+        "report.html",
+        "batch.npz",
+        *MODELS,
+    }
     assert Result.read(folder / "result.json") == result
     assert set(json.loads((folder / "result.json").read_text())) >= KEYS
     assert result.features == THREE
@@ -285,3 +292,14 @@ def test_real_rows_are_explained(tmp_path):
     assert any(
         f"majority {met.majority:.3f}, last action {met.repeat_last_action:.3f}" in line for line in result.headline
     )
+
+
+def test_both_commands_leave_what_an_environment_can_be_made_of(demo_folder, explained):
+    for run in (demo_folder, explained[1]):
+        result = json.loads((run / "result.json").read_text())
+        env = gym.make("CIRLCounterfactual-v0", run=run)
+        assert env.reset(seed=0)[0] in env.observation_space
+        assert env.unwrapped.features == tuple(result["features"])
+        np.testing.assert_array_equal(env.unwrapped.weights, result["weights"])
+        ranges = zip(env.unwrapped.feature_map.low, env.unwrapped.feature_map.high, strict=True)
+        assert [list(pair) for pair in ranges] == list(result["config"]["ranges"].values())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from env_runs import assert_same
 from gymnasium.utils.env_checker import check_env
 from scripted import Scripted
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
@@ -17,6 +19,7 @@ from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
 from cirl_gym.counterfactual_env import CounterfactualEnv
 from cirl_gym.dynamics import FEATURES
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.source import PACKAGED
 from cirl_gym.tumour_env import TumourEnv
 
 QUIET = TumourParameters(tumour_noise=0.0, side_noise=0.0)
@@ -75,7 +78,7 @@ def test_hand_computed_increments(batch):
     env = CounterfactualEnv(Counting(), batch, feature_map=ranges, weights=(-0.5, 0.5), end="never")
     obs, info = env.reset(options={"episode": 3})
     x, z = batch.obs[3, 0]
-    assert info == {"episode": "3", "step": 0, "outside_support": False}
+    assert_same(info, {"weights": np.array([-0.5, 0.5]), "episode": "3", "step": 0, "outside_support": False})
     np.testing.assert_array_equal(obs, np.array([x, z, 0, 0], dtype=np.float32))
     # Step 0, action 1: + 1 + 0.  Step 1, action 0: + 0 + 1.  Step 2, action 1: + 1 + 2.
     for action, total in ((1, 1), (0, 2), (1, 5)):
@@ -119,6 +122,67 @@ def test_it_goes_on_from_any_history(quiet_batch):
         for t in range(step, length):
             obs, *_ = env.step(int(quiet_batch.actions[episode, t]))
             np.testing.assert_allclose(obs[:2], quiet_batch.obs[episode, t + 1], rtol=1e-4, atol=1e-4)
+
+
+def test_a_given_history_goes_on_like_the_batchs_own(quiet_batch):
+    env = CounterfactualEnv(OracleModel(QUIET), quiet_batch, end="never")
+    for episode in range(5):
+        step = min(6, int(quiet_batch.lengths[episode]) - 1)
+        obs, actions = quiet_batch.obs[episode, : step + 1], quiet_batch.actions[episode, :step]
+        a, info = env.reset(options={"history": (obs, actions)})
+        assert info["step"] == step
+        first = [a, *(env.step(1)[0] for _ in range(3))]
+        b, _ = env.reset(options={"episode": episode, "step": step})
+        np.testing.assert_array_equal(first, [b, *(env.step(1)[0] for _ in range(3))])
+    whole, _ = env.reset(options={"patient": quiet_batch.obs[0, 0]})
+    np.testing.assert_array_equal(whole, env.reset(options={"episode": 0})[0])
+
+
+def test_a_batch_of_one_episode_is_a_history(quiet_batch):
+    env = CounterfactualEnv(OracleModel(QUIET), quiet_batch, end="never", horizon=25)
+    obs, info = env.reset(options={"history": quiet_batch.take(np.array([2]))})
+    assert info["step"] == quiet_batch.lengths[2]
+    np.testing.assert_array_equal(obs[:2], quiet_batch.obs[2, quiet_batch.lengths[2]])
+
+
+class TestPackaged:
+    def test_no_argument_is_needed(self):
+        env = gym.make("CIRLCounterfactual-v0")
+        obs, info = env.reset(seed=0)
+        assert obs in env.observation_space
+        assert info["episode"] in env.unwrapped.batch.ids
+        assert env.unwrapped.features == FEATURES
+        assert env.unwrapped.feature_map.high.tolist() == [50, 15]
+        np.testing.assert_allclose(env.unwrapped.weights, W, atol=0.02)
+        phi = env.step(1)[4]["phi"]
+        assert phi.shape == (2,)
+
+    def test_it_foresees_what_the_simulator_does(self):
+        imagined, simulator = gym.make("CIRLCounterfactual-v0"), TumourEnv(QUIET)
+        for seed in range(5):
+            obs, _ = imagined.reset(seed=seed)
+            simulator.reset(options={"patient": obs[:2]})
+            for action in (1, 0, 1, 1, 0, 0):
+                a, b = imagined.step(action)[0], simulator.step(action)[0]
+                np.testing.assert_allclose(a[:2], b[:2], atol=0.3)
+
+    def test_it_is_small(self):
+        assert sum(path.stat().st_size for path in PACKAGED.iterdir()) < 400_000
+        assert sorted(path.name for path in PACKAGED.iterdir()) == ["batch.npz", "outcome_model.npz", "result.json"]
+
+    def test_a_run_that_lacks_a_file_is_named(self, tmp_path):
+        for name in ("batch.npz", "outcome_model.npz", "result.json"):
+            folder = tmp_path / name
+            shutil.copytree(PACKAGED, folder)
+            (folder / name).unlink()
+            with pytest.raises((FileNotFoundError, ValueError), match=name):
+                gym.make("CIRLCounterfactual-v0", run=folder)
+
+    def test_a_copied_run_is_the_packaged_one(self, tmp_path):
+        shutil.copytree(PACKAGED, tmp_path / "run")
+        a, b = gym.make("CIRLCounterfactual-v0"), gym.make("CIRLCounterfactual-v0", run=str(tmp_path / "run"))
+        assert_same(a.reset(seed=1), b.reset(seed=1))
+        assert_same(a.step(1), b.step(1))
 
 
 class TestEnds:
@@ -251,7 +315,15 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"patient": (30, 2)}, "unknown option 'patient'"),
+            ({"patients": (30, 2)}, "unknown option 'patients'"),
+            ({"patient": (30,)}, "2 finite numbers"),
+            ({"patient": (500, 2)}, "'tumour' is 500 at step 0"),
+            ({"patient": (30, 2), "episode": 1}, "'patient' and 'episode'"),
+            ({"history": ([(30, 2), (-1, 2)], [0])}, "'tumour' is -1 at step 1"),
+            ({"history": ([(30, 2), (31, 2)], [2])}, "from 0 to 1"),
+            ({"outcome": "drawn"}, "outcome"),
+            ({"horizon": 21}, "can only shorten"),
+            ({"weights": (1, 1)}, "weights must"),
             ({"step": 2}, "needs the option 'episode'"),
             ({"episode": 40}, "from 0 to 39"),
             ({"episode": -1}, "from 0 to 39"),
@@ -277,7 +349,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="nothing follows"):
             env.reset(options={"episode": ended, "step": int(batch.lengths[ended])})
         cut = int(np.flatnonzero(batch.truncated)[0])
-        with pytest.raises(ValueError, match="below the horizon of 20"):
+        with pytest.raises(ValueError, match="leaves nothing of an episode with a time limit of 20"):
             env.reset(options={"episode": cut, "step": 20})
         # Where only watching ended, a longer horizon may go on.
         longer = CounterfactualEnv(OracleModel(), batch, horizon=25)
@@ -303,17 +375,18 @@ class TestBadInput:
             env.step(0)
 
     def test_model_and_batch_are_needed(self, batch):
-        with pytest.raises(ValueError, match="needs the argument model"):
-            gym.make("CIRLCounterfactual-v0")
-        with pytest.raises(ValueError, match="needs the argument batch"):
-            gym.make("CIRLCounterfactual-v0", model=OracleModel())
+        for given, missing in (({"batch": batch}, "model"), ({"model": OracleModel()}, "batch")):
+            with pytest.raises(ValueError, match=f"belong together, {missing} is missing"):
+                gym.make("CIRLCounterfactual-v0", **given)
+        with pytest.raises(ValueError, match="either run, or model and batch"):
+            gym.make("CIRLCounterfactual-v0", model=OracleModel(), batch=batch, run="runs/demo")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             ({"weights": (-1, -1)}, "weights must"),
             ({"weights": (-1,)}, "weights must"),
-            ({"outcome": "drawn"}, "outcome must"),
+            ({"outcome": "drawn"}, "option 'outcome' must"),
             ({"end": "always"}, "end must"),
             ({"horizon": 0}, "horizon must"),
             ({"feature_map": FeatureMap(("a", "b"), np.zeros(2), np.ones(2))}, "features of feature_map"),

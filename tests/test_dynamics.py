@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm, truncnorm
 from scripted import plain_course
 
 from cirl_gym import TumourParameters, dynamics
@@ -121,6 +122,27 @@ def test_starts_are_inside_the_limits_and_normal_there():
     # density(-2) / (1 - cdf(-2)) = .05399 / .97725 = .05525 the mean is 2.055.
     np.testing.assert_allclose(start.mean(axis=0), [30, 2.055], atol=0.12)
     assert start[:, 0].std() == pytest.approx(5, abs=0.1)
+
+
+def test_starts_are_quantiles_of_the_cut_normal_law():
+    normals = np.random.default_rng(0).standard_normal((1000, 2))
+    starts = dynamics.first_observations(P, normals)
+    for k, (mean, sd, limit) in enumerate(((30, 5, 50), (2, 1, 15))):
+        law = truncnorm(-mean / sd, (limit - mean) / sd, loc=mean, scale=sd)
+        np.testing.assert_allclose(starts[:, k], law.ppf(norm.cdf(normals[:, k])), rtol=1e-9)
+
+
+def test_starts_without_spread_are_the_mean():
+    fixed = TumourParameters(tumour_start_sd=0.0, side_start_sd=0.0)
+    starts = dynamics.first_observations(fixed, np.array([[-5.0, 0.0], [9.0, -40.0]]))
+    np.testing.assert_array_equal(starts, [[30, 2], [30, 2]])
+
+
+@pytest.mark.parametrize("extreme", [-40.0, -9.0, 9.0, 40.0])
+def test_the_most_extreme_numbers_give_starts_within_the_limits(extreme):
+    start = dynamics.first_observations(P, np.full((1, 2), extreme))[0]
+    assert (start >= 0).all()
+    assert (start <= P.limits).all()
 
 
 def test_end_probability_is_the_normal_tail():

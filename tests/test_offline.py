@@ -9,8 +9,8 @@ from tiny_run import tiny_demo, tiny_fit
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.tumour_cohort import TumourCohort
 from cirl_gym.tumour_env import TumourEnv
-from cirl_gym.tumour_vector_env import TumourVectorEnv
 from cirl_gym.worlds import TumourWorld
 from irl.pipeline import fit, simulate
 from irl.progress import stages
@@ -26,11 +26,22 @@ def closed(*arguments, **options):
 
 CLOSED = [
     *((TumourWorld, name) for name in ("__init__", "reset", "start", "step")),
-    *((kind, name) for kind in (TumourEnv, TumourVectorEnv) for name in ("__init__", "reset", "step")),
+    *((TumourCohort, name) for name in ("__init__", "begin", "step")),
+    *((TumourEnv, name) for name in ("__init__", "reset", "step")),
     *((OracleModel, name) for name in ("__init__", "start", "encode", "predict", "advance", "end_probability")),
     *(
         (f"cirl_gym.dynamics.{name}", None)
-        for name in ("transition", "draw_start", "initial_state", "expected_outcome", "terminal", "end_probability")
+        for name in (
+            "transition",
+            "append",
+            "draw_start",
+            "first_observations",
+            "initial_state",
+            "restart",
+            "expected_outcome",
+            "terminal",
+            "end_probability",
+        )
     ),
 ]
 

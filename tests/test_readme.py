@@ -60,13 +60,13 @@ def example():
 def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     python = blocks("python")
-    assert len(python) == 2
+    assert len(python) == 3
     names: dict = {}
     for code in python:
         exec(compile(code, "README.md", "exec"), names)
     n, steps = names["train"].actions.shape
     assert names["what_if"].shape == (n, steps + 1, 2, 2)
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 3
     aggressive, gentle = (names["agent"].mu(w, names["train"].start) for w in ([-0.7, -0.3], [-0.3, -0.7]))
     assert aggressive[0] < gentle[0]
     assert aggressive[1] > gentle[1]

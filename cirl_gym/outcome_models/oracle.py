@@ -59,13 +59,10 @@ class OracleModel:
 
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action and observation."""
-        rows = self._unpack(states)
-        newest = np.asarray(obs, dtype=np.float64).reshape(-1, 1, 2)
-        dose = np.asarray(actions, dtype=np.float64).reshape(-1, 1)
-        following = TumourState(
-            np.concatenate([newest, rows.course[:, :-1]], axis=1),
-            np.concatenate([dose, rows.doses[:, :-1]], axis=1),
-            np.minimum(rows.seen + 1, self.parameters.order),
+        following = dynamics.append(
+            self._unpack(states),
+            np.asarray(actions, dtype=np.int64).reshape(-1),
+            np.asarray(obs, dtype=np.float64).reshape(-1, 2),
         )
         return self._pack(following).reshape(states.shape)
 

@@ -1,0 +1,177 @@
+"""What a run has learned, as a reward: ``result.json`` as a function of outcomes, and as an environment's reward."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.utils import RecordConstructorArgs
+
+from cirl_gym.features import FeatureMap
+from cirl_gym.files import read_json
+from cirl_gym.reward import check_weights, reward
+from cirl_gym.types import FloatArray
+
+SCHEMA = 1
+"""Of the ``result.json`` that is understood."""
+
+
+@dataclass(frozen=True)
+class LinearReward:
+    """R(outcome) = w . phi(outcome), with phi the scaling that w was learned with (paper, equations 1 and 23).
+
+    Raises:
+        ValueError: not one finite weight per feature, or their absolute values add up to more than 1.
+    """
+
+    feature_map: FeatureMap
+    """Names of the d features and the ranges that scale them."""
+    weights: FloatArray
+    """``[d]`` reward weights."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", check_weights(self.weights, self.features))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the d features, in the order of the weights."""
+        return self.feature_map.features
+
+    def __call__(self, outcomes: npt.ArrayLike) -> FloatArray:
+        """Rewards ``[..]`` float64 of outcomes ``[.., d]`` in raw units: what the actions led to.
+
+        Raises:
+            ValueError: the last axis does not hold one number per feature.
+        """
+        raw = np.asarray(outcomes, dtype=np.float64)
+        if raw.ndim == 0 or raw.shape[-1] != len(self.features):
+            raise ValueError(
+                f"outcomes must be [.., {len(self.features)}], one for each of {', '.join(self.features)}; "
+                f"got shape {raw.shape}"
+            )
+        return np.asarray(reward(self.feature_map(raw), self.weights))
+
+    def ordered(self, features: Sequence[str]) -> LinearReward:
+        """The same reward of outcomes whose features come in another order.
+
+        Raises:
+            ValueError: ``features`` are not the names of this reward's; those that differ are listed.
+        """
+        names = tuple(features)
+        missing, unknown = (
+            [name for name in a if name not in b] for a, b in ((self.features, names), (names, self.features))
+        )
+        if missing or unknown or len(names) != len(self.features):
+            raise ValueError(
+                f"the reward is of other features than the environment: only the reward has {missing}, only the "
+                f"environment has {unknown}"
+            )
+        order = [self.features.index(name) for name in names]
+        ranges = FeatureMap(names, self.feature_map.low[order], self.feature_map.high[order])
+        return LinearReward(ranges, self.weights[order])
+
+
+RunOrReward: TypeAlias = str | os.PathLike[str] | LinearReward
+"""Folder of a run, or a reward that was loaded or made."""
+
+
+def load_reward(run: str | os.PathLike[str]) -> LinearReward:
+    """The reward that a run of ``cirl demo`` or ``cirl explain`` has found, from the ``result.json`` in its folder.
+
+    Raises:
+        FileNotFoundError: the folder has no ``result.json``: it is no run's, or the run was stopped before its end.
+        ValueError: the file is not a result of the schema that is understood here; the message names it.
+    """
+    path = Path(run) / "result.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} does not exist: a run writes it last of all, so either this is not a run's folder or the run was "
+            "stopped before its end"
+        )
+    content = read_json(path)
+    if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
+        found = content.get("schema") if isinstance(content, Mapping) else None
+        raise ValueError(f"{path} is not a result of schema {SCHEMA}, its schema is {found!r}")
+    try:
+        names = tuple(str(name) for name in content["features"])
+        low, high = (np.array([content["config"]["ranges"][name][end] for name in names]) for end in (0, 1))
+        return LinearReward(FeatureMap(names, low, high), content["weights"])
+    except KeyError as error:
+        raise ValueError(f"{path} lacks {error}, which the reward is made of") from error
+    except (IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Pay the reward that a run has found, instead of the environment's own.
+
+    It weighs the outcome that the environment's own reward weighs, ``info["phi"]`` (in ``CIRLCounterfactual-v0`` with
+    sampled observations the expected one), brought to raw units by the environment's ranges and scaled again by the
+    run's. ``info["original_reward"]`` holds the environment's own.
+
+    Args:
+        env: one of this package's, or another with ``unwrapped.feature_map`` and ``info["phi"]``.
+        reward: the folder of a run, or what :func:`load_reward` made of it. A folder can be written into the spec as
+            JSON.
+
+    Raises:
+        ValueError: the reward is of other features, or the environment has none; see :func:`load_reward`.
+        FileNotFoundError: see :func:`load_reward`.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], reward: RunOrReward) -> None:
+        reward = reward if isinstance(reward, LinearReward) else os.fspath(reward)
+        RecordConstructorArgs.__init__(self, reward=reward)
+        gym.Wrapper.__init__(self, env)
+        self._scale = scale_of(env.unwrapped)
+        self.learned = reward_for(reward, self._scale)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Act; the reward is the learned one.
+
+        Raises:
+            ValueError: the environment does not tell the outcome.
+        """
+        obs, own, terminated, truncated, info = self.env.step(action)
+        if "phi" not in info:
+            raise ValueError("LearnedReward: the environment gives no info['phi'], so there is no outcome to weigh")
+        paid = float(self.learned(raw_outcomes(self._scale, info["phi"])))
+        return obs, paid, terminated, truncated, info | {"original_reward": float(own)}
+
+
+def reward_for(given: RunOrReward, scale: FeatureMap) -> LinearReward:
+    """The reward of a run or as given, in the order of an environment's features.
+
+    Raises:
+        ValueError: see :meth:`LinearReward.ordered` and :func:`load_reward`.
+        FileNotFoundError: see :func:`load_reward`.
+    """
+    learned = given if isinstance(given, LinearReward) else load_reward(given)
+    return learned.ordered(scale.features)
+
+
+def scale_of(env: Any) -> FeatureMap:
+    """The feature map with which an unwrapped environment scales ``info["phi"]``.
+
+    Raises:
+        ValueError: it has none.
+    """
+    scale = getattr(env, "feature_map", None)
+    if not isinstance(scale, FeatureMap):
+        raise ValueError(
+            f"LearnedReward: {type(env).__name__} has no feature_map, so its outcomes have neither names nor units; "
+            "CIRLTumour-v0 and CIRLCounterfactual-v0 have one"
+        )
+    return scale
+
+
+def raw_outcomes(scale: FeatureMap, phi: npt.ArrayLike) -> FloatArray:
+    """Outcomes ``[.., d]`` in raw units from phi ``[.., d]``: the inverse of the feature map."""
+    raw: FloatArray = scale.low + np.asarray(phi, dtype=np.float64) * (scale.high - scale.low)
+    return raw

@@ -1,0 +1,197 @@
+"""The native vector form of both environments against single ones: the same to the last bit in every mode."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from env_runs import CHANCES, IDS, assert_same, drive, native, sync
+
+AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
+if AutoresetMode is None:
+    pytest.skip("the native vector environments need gymnasium >= 1.1", allow_module_level=True)
+
+MODES = list(AutoresetMode)
+ARGUMENTS = {
+    "CIRLTumour-v0": [
+        {},
+        {"observation": "dict"},
+        {"previous_action": False, "max_episode_steps": 45},
+        {"patient": (30, 2), "weights": (0, -1), "noise": 0.05},
+        {"history": ([(30, 2), (31, 1)], [1])},
+    ],
+    "CIRLCounterfactual-v0": [
+        {},
+        {"observation": "dict", "outcome": "sampled"},
+        {"previous_action": False, "max_episode_steps": 45, "weights": (-0.5, 0.5)},
+        {"episode": 3, "step": 2, "outcome": "sampled"},
+        {"patient": (30, 2), "horizon": 12},
+    ],
+}
+CASES = [(env_id, arguments) for env_id in IDS for arguments in ARGUMENTS[env_id]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("env_id", "arguments"), CASES)
+def test_returns_what_gymnasiums_own_vectorisation_returns(env_id, arguments, mode):
+    ours, theirs = (drive(make(env_id, mode, **arguments), 90) for make in (native, sync))
+    ends = set()
+    for a, b in zip(ours, theirs, strict=True):
+        if len(b) == 5:
+            # Gymnasium's TimeLimit reports an end at the last step as both; here the process's own end wins.
+            b = (*b[:3], b[3] & ~b[2], b[4])
+            ends |= {(True, False)} if a[2].any() else set()
+            ends |= {(False, True)} if a[3].any() else set()
+        assert_same(a, b)
+    assert (False, True) in ends
+    if arguments == {}:
+        assert (True, False) in ends
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", IDS)
+def test_options_of_reset_hold_until_the_next_reset(env_id, mode):
+    options = {"patient": (30, 2), "weights": (0, -1), "horizon": 7}
+    ours, theirs = (drive(make(env_id, mode), 40, options=options) for make in (native, sync))
+    for a, b in zip(ours, theirs, strict=True):
+        assert_same(a if len(a) == 2 else a[:2], b if len(b) == 2 else b[:2])
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_rows_can_be_given_options_of_their_own(env_id):
+    patients, weights = np.array([[30.0, 2.0], [20.0, 1.0], [25.0, 4.0]]), np.array([[0, -1.0], [-1, 0], [-0.5, 0.5]])
+    env = native(env_id, AutoresetMode.DISABLED)
+    obs, info = env.reset(seed=5, options={"patient": patients, "weights": weights})
+    assert_same(info["patient"], patients)
+    rewards = env.step(np.array([1, 0, 1]))[1]
+    for i in range(3):
+        single = gym.make(env_id)
+        seen, _ = single.reset(seed=5 + i, options={"patient": patients[i], "weights": weights[i]})
+        np.testing.assert_array_equal(seen, obs[i])
+        assert single.step([1, 0, 1][i])[1] == rewards[i]
+    # Only the row of the mask begins, and it alone goes back to the constructor's weights.
+    env.reset(options={"reset_mask": np.array([False, True, False])})
+    _, rewards, _, _, info = env.step(np.array([1, 1, 1]))
+    default = np.array(env.weights)
+    expected = [info["phi"][0] @ weights[0], info["phi"][1] @ default, info["phi"][2] @ weights[2]]
+    np.testing.assert_allclose(rewards, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", IDS)
+def test_cut_into_episodes_it_is_the_single_environment(env_id, mode):
+    steps, env = 60, native(env_id, mode)
+    actions = (np.random.default_rng(1).random((steps, 3)) < CHANCES).astype(np.int64)
+    episodes, used = [[] for _ in range(3)], [[] for _ in range(3)]
+    obs, _ = env.reset(seed=7)
+    current = [[o] for o in obs]
+    dead = np.zeros(3, dtype=bool)
+    for t in range(steps):
+        obs, rewards, terminated, truncated, info = env.step(actions[t])
+        ended = terminated | truncated
+        for i in range(3):
+            if dead[i]:  # next-step mode: this action was not used
+                current[i] = [obs[i]]
+                assert rewards[i] == 0
+                continue
+            used[i].append(int(actions[t, i]))
+            current[i].append(info["final_obs"][i] if mode is AutoresetMode.SAME_STEP and ended[i] else obs[i])
+            if ended[i]:
+                episodes[i].append(np.array(current[i]))
+                current[i] = [obs[i]]
+        dead = ended if mode is AutoresetMode.NEXT_STEP else np.zeros(3, dtype=bool)
+        if mode is AutoresetMode.DISABLED and ended.any():
+            fresh, _ = env.reset(options={"reset_mask": ended})
+            for i in np.flatnonzero(ended):
+                current[i] = [fresh[i]]
+    assert all(len(found) >= 2 for found in episodes)
+    for i in range(3):
+        single = gym.make(env_id)
+        obs, _ = single.reset(seed=7 + i)
+        remaining = iter(used[i])
+        for found in episodes[i]:
+            expected, over = [obs], False
+            while not over:
+                obs, _, terminated, truncated, _ = single.step(next(remaining))
+                expected.append(obs)
+                over = terminated or truncated
+            assert found.tobytes() == np.array(expected).tobytes()
+            obs, _ = single.reset()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("n", [2, 15, 16, 17, 300])
+def test_a_row_does_not_depend_on_how_many_others_there_are(env_id, n):
+    rng, few, many = np.random.default_rng(0), native(env_id, MODES[0], 1), native(env_id, MODES[0], n)
+    assert few.reset(seed=3)[0].tobytes() == many.reset(seed=3)[0][:1].tobytes()
+    for _ in range(45):
+        actions = rng.integers(2, size=n)
+        a, b = few.step(actions[:1]), many.step(actions)
+        for x, y in zip(a[:4], b[:4], strict=True):
+            assert x.tobytes() == y[:1].tobytes()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_returned_is_shared_with_the_environment(env_id, mode):
+    env, reference = (native(env_id, mode, max_episode_steps=4) for _ in range(2))
+    spoilt, kept = drive_and_spoil(env, True), drive_and_spoil(reference, False)
+    for a, b in zip(spoilt, kept, strict=True):
+        assert_same(a, b)
+
+
+def drive_and_spoil(env, spoil):
+    """Deep copies of what an environment returns; the arrays themselves are overwritten as soon as they are there."""
+    returned, result = [], env.reset(seed=1)
+    for _ in range(14):
+        returned.append(copy.deepcopy(result))
+        ended = returned[-1][2] | returned[-1][3] if len(result) == 5 else np.zeros(3, dtype=bool)
+        for array in arrays(result) if spoil else ():
+            array[...] = True if array.dtype == bool else None if array.dtype == object else 77
+        if env.autoreset_mode is AutoresetMode.DISABLED and ended.any():
+            result = env.reset(options={"reset_mask": ended})
+        else:
+            result = env.step(np.array([1, 0, 1]))
+    return returned
+
+
+def arrays(result):
+    for part in result:
+        if isinstance(part, dict):
+            yield from arrays(part.values())
+        elif isinstance(part, np.ndarray):
+            yield part
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_goes_on_like_the_original(env_id, again):
+    env = native(env_id, AutoresetMode.SAME_STEP, max_episode_steps=50)
+    env.reset(seed=0)
+    env.step(np.array([0, 1, 0]))
+    twin, rng = again(env), np.random.default_rng(0)
+    for _ in range(160):
+        actions = rng.integers(2, size=3)
+        assert_same(env.step(actions), twin.step(actions))
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_worker_processes_find_the_environment(env_id):
+    env = gym.make_vec(f"cirl_gym:{env_id}", 2, "async", vector_kwargs={"context": "spawn"})
+    try:
+        obs, _ = env.reset(seed=7)
+        after = env.step(np.array([1, 0]))[0]
+    finally:
+        env.close()
+    here = native(env_id, MODES[0], 2)
+    np.testing.assert_array_equal(obs, here.reset(seed=7)[0])
+    np.testing.assert_array_equal(after, here.step(np.array([1, 0]))[0])
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_an_unknown_option_of_the_constructor_is_refused(env_id):
+    with pytest.raises(TypeError, match="'patiens'"):
+        native(env_id, MODES[0], patiens=(30, 2))
