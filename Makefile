@@ -45,6 +45,7 @@ test: install
 	$(PYTEST)
 
 test-slow: install
+	$(BIN)/python -m pip install --quiet --editable '.[dev,examples]'
 	$(PYTEST) -m slow
 
 lint: install

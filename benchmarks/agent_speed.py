@@ -9,9 +9,7 @@ trying all 2^20 treatment plans (about a second each). Every width acts from the
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +18,7 @@ from agents.expert import Expert, train_expert
 from agents.successor import SuccessorConfig
 from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
 from cirl_gym.dynamics import FEATURES, draw_start
+from cirl_gym.exhaustive import optimum
 from cirl_gym.rollout import returns
 from cirl_gym.types import FloatArray
 
@@ -27,15 +26,6 @@ PARAMETERS = TumourParameters()
 WIDTHS = (1, 4, 8, 16)
 TOGETHER = 200
 """Patients in the measurement of many decisions at once."""
-
-
-def exact_optimum(starts: FloatArray, w: FloatArray, gamma: float) -> FloatArray:
-    """Optimum ``[n]`` of each start."""
-    # The exhaustive search belongs to the tests.
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-    from exact_optimum import optimal_values
-
-    return np.array([optimal_values(PARAMETERS, start, [(w, gamma)])[0] for start in starts])
 
 
 def earned(expert: Expert, starts: FloatArray, gamma: float) -> FloatArray:
@@ -71,7 +61,7 @@ def main() -> None:
     expert = train_expert(PARAMETERS, w, gamma, 100.0, config, np.random.default_rng(arguments.seed))
     print(f"w {w.tolist()}, gamma {gamma}: trained in {time.perf_counter() - begun:.1f} s", flush=True)
     starts = draw_start(PARAMETERS, arguments.starts, np.random.default_rng(arguments.seed + 1))
-    best = exact_optimum(starts, w, gamma)
+    best = optimum(PARAMETERS, starts, [(w, gamma)]).values[:, 0]
     print(
         f"exact optimum {best.mean():.4f}, mean of {len(starts)} starts; below: by how much each width is short of it"
     )

@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 from cirl_gym.vector_rows import autoreset_mode, reset_rows
 
 
-class HistoryVectorObservation(VectorWrapper[Any, Any, Any, Any, Any]):
+class HistoryVectorObservation(VectorWrapper):
     """:class:`~cirl_gym.history_observation.HistoryObservation` for a vector environment, in any autoreset mode.
 
     Row i is what the wrapper of a single environment shows: its history begins anew where the row is reset. In

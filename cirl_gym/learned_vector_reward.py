@@ -22,7 +22,7 @@ except ImportError as error:
 from cirl_gym.vector_rows import autoreset_mode, reset_rows
 
 
-class LearnedVectorReward(VectorWrapper[Any, Any, Any, Any, Any]):
+class LearnedVectorReward(VectorWrapper):
     """:class:`~cirl_gym.learned_reward.LearnedReward` for a vector environment, in any autoreset mode.
 
     Row i is paid what the wrapper of a single environment pays; the step that only resets a row (``NEXT_STEP``) pays it
@@ -96,9 +96,13 @@ def _common_scale(env: Any) -> FeatureMap:
     Raises:
         ValueError: there is none, or rows differ.
     """
-    if hasattr(env, "feature_map") or not hasattr(env, "get_attr"):
+    if hasattr(env, "feature_map") or not hasattr(env, "call"):
         return scale_of(env)
-    scales: tuple[FeatureMap, ...] = env.get_attr("feature_map")
+    try:
+        # Not get_attr, which calls what can be called, and a feature map can.
+        scales: tuple[FeatureMap, ...] = env.call("get_wrapper_attr", "feature_map")
+    except AttributeError:
+        return scale_of(env)
     first = scales[0]
     for row, scale in enumerate(scales):
         same = first.features == scale.features

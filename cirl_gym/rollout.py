@@ -13,7 +13,9 @@ def observation(obs: Float32Array, previous: IntArray, n_actions: int) -> Float3
     """``[n, d + A]`` what a policy sees: raw features, then the one-hot previous action (none at t = 0: -1)."""
     n, d = obs.shape
     shown = np.empty((n, d + n_actions), dtype=np.float32)
-    shown[:, :d] = obs
+    # Column by column: rows are short, and many.
+    for k in range(d):
+        shown[:, k] = obs[:, k]
     for action in range(n_actions):
         shown[:, d + action] = previous == action
     return shown

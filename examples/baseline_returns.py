@@ -19,7 +19,7 @@ import numpy as np
 from agents.expert import Expert, train_expert
 from agents.successor import SuccessorConfig
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, dynamics, rollout
-from cirl_gym.dynamics import TumourState
+from cirl_gym.exhaustive import optimum
 from cirl_gym.rollout import discounted, returns
 from cirl_gym.types import FloatArray, IntArray, Policy
 from irl.findings import ConstantPolicy
@@ -82,34 +82,6 @@ def constant_policies(seed: int) -> dict[str, Policy]:
         "never treat": ConstantPolicy(0, 2, rng),
         "always treat": ConstantPolicy(1, 2, rng),
     }
-
-
-def best_plans(patient: FloatArray, criteria: Sequence[tuple[FloatArray, float]]) -> IntArray:
-    """The plan ``[len(criteria), T]`` with the largest noise-free return of one patient ``[2]``, for each (w, gamma).
-
-    A plan is a number whose bit t is the treatment at t. Plans that agree until the process ends are one plan.
-    """
-    state = dynamics.initial_state(PARAMETERS, patient[None])
-    numbers: IntArray = np.zeros(1, dtype=np.int64)
-    earned = np.zeros((1, len(criteria)))
-    best, best_number = np.full(len(criteria), -np.inf), np.zeros(len(criteria), dtype=np.int64)
-    for t in range(PARAMETERS.horizon):
-        actions = np.repeat(np.arange(2), len(numbers))
-        both = TumourState(*(np.concatenate([part, part]) for part in (state.course, state.doses, state.seen)))
-        state = dynamics.transition(PARAMETERS, both, actions, np.zeros(2))
-        numbers = np.concatenate([numbers, numbers]) | (actions << t)
-        phi = FEATURE_MAP(dynamics.observe(state))
-        rewards = np.stack([gamma**t * (phi @ w) for w, gamma in criteria], axis=1)
-        earned = np.concatenate([earned, earned]) + rewards
-        over = dynamics.terminal(PARAMETERS, state) | (t == PARAMETERS.horizon - 1)
-        if over.any():
-            first = earned[over].argmax(axis=0)
-            value = np.take_along_axis(earned[over], first[None], axis=0)[0]
-            best_number = np.where(value > best, numbers[over][first], best_number)
-            best = np.maximum(best, value)
-        state = TumourState(state.course[~over], state.doses[~over], state.seen[~over])
-        numbers, earned = numbers[~over], earned[~over]
-    return (best_number[:, None] >> np.arange(PARAMETERS.horizon)) & 1
 
 
 def simulated_returns(batch: Batch) -> tuple[Mean, Mean]:
@@ -176,7 +148,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     patients = draw_patients(arguments.episodes, arguments.seed)[: arguments.patients]
-    optima = np.array([best_plans(patient, CRITERIA) for patient in patients])
+    optima = optimum(PARAMETERS, patients, CRITERIA).plans
     expert = trained_expert(arguments.seed)
     print(returns_table(expert, arguments.episodes, patients, optima, arguments.seed), end="\n\n")
     print(optima_table(patients, optima, arguments.seed))

@@ -4,7 +4,7 @@
     pip install cirl-gym
     pip install --no-deps d3rlpy==2.8.1 gym==0.26.2
     pip install structlog dataclasses-json click colorama tqdm scikit-learn h5py
-    python examples/d3rlpy_offline.py [--steps 3000] [--episodes 1000] [--seed 0] [--batch runs/demo/batch.npz]
+    python examples/d3rlpy_offline.py [--steps 2000] [--episodes 1000] [--seed 0] [--batch runs/demo/batch.npz]
 
 Tried with Python 3.11 and gymnasium 1.4.0 (d3rlpy's own requirements would replace it by 1.0.0, hence ``--no-deps``).
 ``to_d3rlpy`` loses neither the last action of an episode that was cut nor the observation that ended one. The
@@ -64,7 +64,7 @@ def train(data: ReplayBuffer, steps: int) -> d3rlpy.algos.DiscreteCQL:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Discrete CQL by d3rlpy on an expert's episodes.")
-    parser.add_argument("--steps", type=int, default=3000, help="gradient steps")
+    parser.add_argument("--steps", type=int, default=2000, help="gradient steps")
     parser.add_argument("--episodes", type=int, default=1000, help="episodes of the expert, and patients to compare on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=Path, help="the expert's episodes, a file that `cirl demo` wrote")

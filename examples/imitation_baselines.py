@@ -15,8 +15,8 @@ or beside gymnasium 1.4.0 and stable-baselines3 2.9.2:
     python examples/imitation_baselines.py [--steps 25000] [--episodes 500] [--seed 0] [--batch runs/demo/batch.npz]
 
 Tried with Python 3.11. Episodes end when the patient is cured or a limit is reached, so GAIL and AIRL must be told
-``allow_variable_horizon=True``. The policies of all three have no memory, but the process remembers its last five steps:
-``HistoryObservation`` shows them the last five observations. (RecurrentPPO cannot be the learner of GAIL or AIRL.)
+``allow_variable_horizon=True``. The policies of all three have no memory, but the process remembers its last five
+steps: ``HistoryObservation`` shows them as many. (RecurrentPPO cannot be the learner of GAIL or AIRL.)
 """
 
 from __future__ import annotations

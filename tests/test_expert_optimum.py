@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact_optimum import optimal_values
 
 from agents.expert import train_expert
 from agents.successor import SuccessorConfig
 from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
 from cirl_gym.dynamics import FEATURES, draw_start
+from cirl_gym.exhaustive import optimum
 from cirl_gym.rollout import returns
 from cirl_gym.types import FloatArray
 
@@ -18,12 +18,6 @@ SETTINGS = [(w, gamma) for gamma in (0.99, 0.5) for w in ((-0.3, -0.7), (-0.7, -
 ALLOWED = {0.99: 0.08, 0.5: 0.02}
 HARD = SETTINGS[0]
 """A switch of the optimal policy lies just beside it, and always treating is a deep local optimum."""
-
-
-def optimum(starts: FloatArray, settings) -> FloatArray:
-    """Exact optimum ``[n, len(settings)]`` of each start; the search over 2^20 plans is shared by the settings."""
-    pairs = [(np.array(w), gamma) for w, gamma in settings]
-    return np.array([optimal_values(PARAMETERS, start, pairs) for start in starts])
 
 
 def shortfall(setting, config: SuccessorConfig, starts: FloatArray, best: FloatArray) -> FloatArray:
@@ -42,7 +36,7 @@ def shortfall(setting, config: SuccessorConfig, starts: FloatArray, best: FloatA
 def test_the_hard_setting_within_seconds():
     starts = draw_start(PARAMETERS, 5, np.random.default_rng(7))
     config = SuccessorConfig(episodes=1024, weights_per_history=1, gradient_steps=75, width=8)
-    missing = shortfall(HARD, config, starts, optimum(starts, [HARD])[:, 0])
+    missing = shortfall(HARD, config, starts, optimum(PARAMETERS, starts, [HARD]).values[:, 0])
     assert missing.mean() <= ALLOWED[0.99]
 
 
@@ -50,7 +44,7 @@ def test_the_hard_setting_within_seconds():
 def solved() -> tuple[FloatArray, FloatArray]:
     """Ten starts and their optimum in every setting."""
     starts = draw_start(PARAMETERS, 10, np.random.default_rng(11))
-    return starts, optimum(starts, SETTINGS)
+    return starts, optimum(PARAMETERS, starts, SETTINGS).values
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exact_optimum import optimal_values
 
+from cirl_gym.exhaustive import optimum
 from cirl_gym.rollout import returns
 from irl.cli import main
 from irl.result import Result
@@ -142,12 +142,11 @@ def test_baseline_returns_come_out_again(example, name):
 
 
 def test_the_best_plan_earns_the_exact_optimum(example):
-    patient = np.array([12.0, 1.5])
-    plans = example.best_plans(patient, example.CRITERIA)
-    best = optimal_values(example.PARAMETERS, patient, example.CRITERIA)
-    for plan, value, (w, gamma) in zip(plans, best, example.CRITERIA, strict=True):
-        played = example.treat(example.Plans(plan[None]), patient[None], 0, noise=False)
-        assert returns(played, example.FEATURE_MAP, w, gamma)[0] == pytest.approx(value, abs=1e-5)
+    patient = np.array([[12.0, 1.5]])
+    best = optimum(example.PARAMETERS, patient, example.CRITERIA)
+    for k, (w, gamma) in enumerate(example.CRITERIA):
+        played = example.treat(example.Plans(best.plans[:, k]), patient, 0, noise=False)
+        assert returns(played, example.FEATURE_MAP, w, gamma)[0] == pytest.approx(best.values[0, k], abs=1e-9)
 
 
 def test_the_tables_of_the_example_are_those_of_the_readme(example):

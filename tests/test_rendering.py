@@ -190,6 +190,18 @@ class TestPicture:
             obs[-1, k] = 0.5 * (course.feature_map.low[k] + obs[-1, k])
             assert (sheet.picture(replace(course, obs=obs)) != picture).any()
 
+    def test_very_large_and_very_small_numbers_leave_the_names_alone(self):
+        """The line above a panel shows the same, whatever the axis shows."""
+        lines = []
+        for scale in (50.0, 5e9, 5e-7):
+            course = Course(
+                FeatureMap(("cells",), np.zeros(1), np.array([scale])), np.zeros((1, 1)), (), ("a", "b"), 0.0
+            )
+            lines.append(Sheet().picture(course)[32:54, :500])
+        assert (lines[0] != 255).any()
+        np.testing.assert_array_equal(lines[0], lines[1])
+        np.testing.assert_array_equal(lines[0], lines[2])
+
     def test_names_in_any_script_and_with_any_sign(self):
         names = ("$x_1$ & {y}", "血压", "\N{GREEK SMALL LETTER MU}g/ml % <b>")
         assert Sheet().picture(wide_course(3, 2, names=names)).shape[1] == 640
