@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,9 @@ from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.types import Float32Array, FloatArray, OutcomeModel
+
+if TYPE_CHECKING:
+    from agents.successor_sources import Source
 
 _PLANS_AT_ONCE = 16384
 
@@ -93,6 +97,14 @@ class SuccessorAgent:
         self.model, self.feature_map, self.network, self.gamma = model, feature_map, network, gamma
         self.state_mean, self.state_scale = state_mean, state_scale
         self.width = width
+
+    @classmethod
+    def fit(cls, source: Source, gamma: float = 0.99, **options: Any) -> SuccessorAgent:
+        """Train from a batch, an environment or a world (:func:`agents.successor_sources.fit_agent`)."""
+        # The training stands on this module.
+        from agents.successor_sources import fit_agent
+
+        return fit_agent(source, gamma, **options)
 
     @property
     def horizon(self) -> int:
