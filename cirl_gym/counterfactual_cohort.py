@@ -25,9 +25,9 @@ from cirl_gym.time_limit import time_limit
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, OutcomeModel
 from cirl_gym.worlds import follow
 
-FEWEST_ROWS = 16
-"""A model is asked for so many rows at least: with fewer, matrix products add up in another order, and a row's numbers
-would not be the same to the last bit alone and among others."""
+ROWS = 16
+"""A model is asked for a multiple of so many rows: the last few of others are added up in another order by matrix
+products, and a row's numbers would not be the same to the last bit alone and among others."""
 
 
 class CounterfactualCohort:
@@ -112,13 +112,12 @@ class CounterfactualCohort:
         if self._sampled.any():
             # The smallest uniform number is 0, the noise of which would be infinite.
             noise = np.where(self._sampled[:, None], ndtri(np.maximum(numbers[:, 1:], 2.0**-54)), 0.0)
-        pad = max(FEWEST_ROWS - self._n, 0)
         result = follow(
             self.source.model,
-            _rows_more(self._states, pad),
-            _rows_more(actions, pad),
-            _rows_more(numbers[:, 0], pad),
-            None if noise is None else _rows_more(noise, pad),
+            _whole(self._states),
+            _whole(actions),
+            _whole(numbers[:, 0]),
+            None if noise is None else _whole(noise),
         )
         obs = result.obs[: self._n]
         self._check_outcome(obs, going)
@@ -201,10 +200,12 @@ def _after(model: OutcomeModel, histories: Histories) -> tuple[Float32Array, Flo
 
 
 def _padded(ask: Callable[..., Float32Array], *arrays: npt.NDArray[Any]) -> Float32Array:
-    """What a model says of rows, never asked for fewer than :data:`FEWEST_ROWS`."""
+    """What a model says of rows, asked for a multiple of :data:`ROWS`."""
     n = len(arrays[0])
-    return ask(*(_rows_more(array, max(FEWEST_ROWS - n, 0)) for array in arrays))[:n]
+    return ask(*(_whole(array) for array in arrays))[:n]
 
 
-def _rows_more(array: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
-    return np.concatenate([array, np.repeat(array[:1], k, axis=0)]) if k else array
+def _whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array with its first row repeated until the number of rows is a multiple of :data:`ROWS`."""
+    missing = -len(array) % ROWS
+    return np.concatenate([array, np.repeat(array[:1], missing, axis=0)]) if missing else array

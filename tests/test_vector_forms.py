@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from env_runs import CHANCES, IDS, assert_same, drive, native, sync
+from outcome_batches import linear_system, random_model
 
 AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
 if AutoresetMode is None:
@@ -132,6 +133,20 @@ def test_a_row_does_not_depend_on_how_many_others_there_are(env_id, n):
         a, b = few.step(actions[:1]), many.step(actions)
         for x, y in zip(a[:4], b[:4], strict=True):
             assert x.tobytes() == y[:1].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["ar", "crn", "mb_h"])
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 33, 300])
+def test_networks_treat_every_row_alone_too(kind, n):
+    model, batch = random_model(kind), linear_system(40, seed=0)
+    arguments = {"model": model, "batch": batch, "outcome": "sampled"}
+    rng, whole = np.random.default_rng(0), native("CIRLCounterfactual-v0", MODES[0], 512, **arguments)
+    part = native("CIRLCounterfactual-v0", MODES[0], n, **arguments)
+    assert part.reset(seed=3)[0].tobytes() == whole.reset(seed=3)[0][:n].tobytes()
+    for _ in range(12):
+        actions = rng.integers(3, size=512)
+        for a, b in zip(part.step(actions[:n])[:4], whole.step(actions)[:4], strict=True):
+            assert a.tobytes() == b[:n].tobytes()
 
 
 @pytest.mark.parametrize("env_id", IDS)
