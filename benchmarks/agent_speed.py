@@ -1,9 +1,11 @@
-"""The expert: seconds of training, and what a wider search over plans gains and costs.
+"""Environment steps and seconds until an agent has earned 95 % of what there is to earn.
 
-Trains the expert of one setting on one core, then lets it act without noise from starts whose exact optimum is found by
-trying all 2^20 treatment plans (about a second each). Every width acts from the same starts.
+From the return of random treatment (0 %) to the exact optimum (100 %), both without noise and on the same patients. On
+one core, in turns within one run: successor features and DRQN of this package, RecurrentPPO of sb3-contrib on the
+native vector form with this package's settings, and RecurrentPPO as it comes on Stable-Baselines3's DummyVecEnv.
+Seconds are those of training; looking at a policy is not counted. "not within" says that training ended below.
 
-    python benchmarks/agent_speed.py [--starts 20] [--weights -0.3 -0.7] [--gamma 0.99] [--seed 0]
+    python benchmarks/agent_speed.py [--weights -0.3 -0.7] [--gamma 0.99] [--patients 10] [--seed 0] [--limit 300]
 """
 
 from __future__ import annotations
@@ -13,67 +15,77 @@ import time
 
 import numpy as np
 import torch
+from sb3_contrib import RecurrentPPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
 
-from agents.expert import Expert, train_expert
-from agents.successor import SuccessorConfig
-from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
-from cirl_gym.dynamics import FEATURES, draw_start
+import cirl_gym
+from agents.evaluation import noise_free_values
+from agents.solvers import ALGORITHMS, Curve, Point, Setting, Watcher, solve
+from cirl_gym import dynamics
 from cirl_gym.exhaustive import optimum
-from cirl_gym.rollout import returns
-from cirl_gym.types import FloatArray
+from cirl_gym.types import Policy
+from irl.findings import ConstantPolicy
 
-PARAMETERS = TumourParameters()
-WIDTHS = (1, 4, 8, 16)
-TOGETHER = 200
-"""Patients in the measurement of many decisions at once."""
+SHARE = 0.95
+WATCHES = 50
 
 
-def earned(expert: Expert, starts: FloatArray, gamma: float) -> FloatArray:
-    """Discounted returns ``[n]`` of the greedy expert without noise."""
-    world = TumourWorld(PARAMETERS, noise=False)
-    played = rollout(world, expert.policy(), len(starts), np.random.default_rng(0), start=world.start(starts))
-    return returns(played, FeatureMap.from_parameters(PARAMETERS, FEATURES), expert.w, gamma)
+class Deadline(BaseCallback):
+    """Stops a training after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._end = time.perf_counter() + seconds
+
+    def _on_step(self) -> bool:
+        return time.perf_counter() < self._end
 
 
-def milliseconds(expert: Expert, patients: int, repeats: int) -> float:
-    """Time per decision with so many patients at once: mean over the steps of an episode, median of some episodes."""
-    world, spent = TumourWorld(PARAMETERS), []
-    for repeat in range(repeats):
-        begun = time.perf_counter()
-        played = rollout(world, expert.policy(), patients, np.random.default_rng(repeat))
-        # Patients whose episode has ended are decided on as well, until the last one's ends.
-        spent.append((time.perf_counter() - begun) / (patients * played.horizon))
-    return 1e3 * float(np.median(spent))
+def as_it_comes(setting: Setting, watch: Watcher, target: float, seed: int, limit: float) -> tuple[Point, ...]:
+    """RecurrentPPO with its own settings on a DummyVecEnv of eight environments."""
+    env = make_vec_env("CIRLTumour-v0", 8, seed=seed, env_kwargs={"weights": setting.weights})
+    algorithm = RecurrentPPO("MlpLstmPolicy", env, gamma=setting.gamma, seed=seed, device="cpu")
+    curve = Curve(watch, 2_000_000, until=target, watches=200)
+    return curve.finished(algorithm.learn(2_000_000, callback=[curve, Deadline(limit)]))
+
+
+def reached(curve: tuple[Point, ...], target: float) -> str:
+    """When the target was reached, or what was."""
+    for point in curve:
+        if point.value >= target:
+            return f"{point.seconds:7.1f} s  {point.steps:9,} steps"
+    best = max(point.value for point in curve)
+    return f"not within {curve[-1].seconds:.0f} s, {curve[-1].steps:,} steps (best {best:.4f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--weights", type=float, nargs=2, default=(-0.3, -0.7))
     parser.add_argument("--gamma", type=float, default=0.99)
+    parser.add_argument("--patients", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=300, help="seconds for RecurrentPPO as it comes")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    w, gamma = np.array(arguments.weights), arguments.gamma
-    w = w / np.abs(w).sum()
-    begun = time.perf_counter()
-    config = SuccessorConfig(weights_per_history=1)
-    expert = train_expert(PARAMETERS, w, gamma, 100.0, config, np.random.default_rng(arguments.seed))
-    print(f"w {w.tolist()}, gamma {gamma}: trained in {time.perf_counter() - begun:.1f} s", flush=True)
-    starts = draw_start(PARAMETERS, arguments.starts, np.random.default_rng(arguments.seed + 1))
-    best = optimum(PARAMETERS, starts, [(w, gamma)]).values[:, 0]
+    cirl_gym.register_envs()
+    setting = Setting(tuple(arguments.weights), arguments.gamma)
+    starts = dynamics.draw_start(setting.parameters, arguments.patients, np.random.default_rng(7))
+
+    def watch(policy: Policy) -> float:
+        return float(noise_free_values(policy, setting.parameters, starts, setting.weights, setting.gamma).mean())
+
+    best = float(optimum(setting.parameters, starts, [(setting.weights, setting.gamma)]).values.mean())
+    chance = float(np.mean([watch(ConstantPolicy(None, 2, np.random.default_rng(i))) for i in range(20)]))
+    target = chance + SHARE * (best - chance)
     print(
-        f"exact optimum {best.mean():.4f}, mean of {len(starts)} starts; below: by how much each width is short of it"
+        f"weights {setting.weights}, gamma {setting.gamma}: random {chance:.4f}, optimal {best:.4f}, 95 % {target:.4f}"
     )
-    print(
-        f"{'width':>5} {'mean':>8} {'s.e.':>8} {'largest':>8}   {'ms, one patient':>15} {f'ms, {TOGETHER} at once':>15}"
-    )
-    for width in WIDTHS:
-        expert.agent.width = width
-        short = best - earned(expert, starts, gamma)
-        error = short.std(ddof=1) / np.sqrt(len(short)) if len(short) > 1 else float("nan")
-        times = f"{milliseconds(expert, 1, 9):15.2f} {milliseconds(expert, TOGETHER, 1):15.3f}"
-        print(f"{width:5d} {short.mean():8.4f} {error:8.4f} {short.max():8.4f}   {times}", flush=True)
+    for algorithm in ALGORITHMS:
+        found = solve(setting, algorithm, watch, seed=arguments.seed, until=target, watches=WATCHES)
+        print(f"{algorithm:>14}, ours: {reached(found.curve, target)}", flush=True)
+    curve = as_it_comes(setting, watch, target, arguments.seed, arguments.limit)
+    print(f" recurrent_ppo as is: {reached(curve, target)}", flush=True)
 
 
 if __name__ == "__main__":

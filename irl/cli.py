@@ -1,4 +1,4 @@
-"""The command line: ``cirl demo`` and ``cirl explain TABLE``."""
+"""The command line: ``cirl demo``, ``cirl explain TABLE`` and ``cirl expert``."""
 
 from __future__ import annotations
 
@@ -102,6 +102,33 @@ def explain(
     commands.explain(frame, ExplainConfig(columns, options, signs, seed, _fit_config(gamma, model, quick)), out)
 
 
+def expert(
+    out: Path = Path("runs/expert"),
+    weights: tuple[float, float] = (-0.3, -0.7),
+    gamma: float = 0.99,
+    algorithm: Literal["successor", "drqn", "recurrent_ppo"] = "successor",
+    patients: int = 20,
+    seed: int = 0,
+    scale: float = 1.0,
+) -> None:
+    """Train an expert in the simulator and compare it with the exact optimum.
+
+    Args:
+        out: Folder for the trained expert.
+        weights: Reward weights of (tumour, side effects); L1 norm above 0 and at most 1.
+        gamma: Discount factor, 0 to 1.
+        algorithm: Successor features (half a minute), recurrent Q-learning, or RecurrentPPO of sb3-contrib.
+        patients: Starts on which it is judged, without noise; the optimum takes about a second each.
+        seed: Everything that is drawn.
+        scale: Share of the usual training.
+    """
+    from agents.solvers import Setting
+    from irl import expert_command
+
+    setting = Setting(weights, gamma)
+    expert_command.expert(setting, algorithm, out, patients=patients, seed=seed, scale=scale)
+
+
 def _fit_config(gamma: float, model: Model | None, quick: bool) -> FitConfig:
     from irl.settings import FitConfig
 
@@ -135,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 2 for bad input, 130 when interrupted."""
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "explain": explain},
+            {"demo": demo, "explain": explain, "expert": expert},
             prog="cirl",
             description="What were they trading off? Counterfactual inverse reinforcement learning.",
             args=arguments,
