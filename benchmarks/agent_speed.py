@@ -29,6 +29,8 @@ from irl.findings import ConstantPolicy
 
 SHARE = 0.95
 WATCHES = 50
+MOST = 2_000_000
+"""Steps that RecurrentPPO as it comes may take; time ends it earlier."""
 
 
 class Deadline(BaseCallback):
@@ -46,8 +48,8 @@ def as_it_comes(setting: Setting, watch: Watcher, target: float, seed: int, limi
     """RecurrentPPO with its own settings on a DummyVecEnv of eight environments."""
     env = make_vec_env("CIRLTumour-v0", 8, seed=seed, env_kwargs={"weights": setting.weights})
     algorithm = RecurrentPPO("MlpLstmPolicy", env, gamma=setting.gamma, seed=seed, device="cpu")
-    curve = Curve(watch, 2_000_000, until=target, watches=200)
-    return curve.finished(algorithm.learn(2_000_000, callback=[curve, Deadline(limit)]))
+    curve = Curve(watch, MOST, until=target, watches=MOST // 2_000)
+    return curve.finished(algorithm.learn(MOST, callback=[curve, Deadline(limit)]))
 
 
 def reached(curve: tuple[Point, ...], target: float) -> str:
