@@ -22,8 +22,10 @@ new_gymnasium = pytest.mark.skipif(not hasattr(gym.vector, "AutoresetMode"), rea
 def values_of(setting, n=8):
     starts = draw_start(setting.parameters, n, np.random.default_rng(0))
     best = optimum(setting.parameters, starts, [(setting.weights, setting.gamma)]).values[:, 0]
-    return starts, best, lambda policy: noise_free_values(
-        policy, setting.parameters, starts, setting.weights, setting.gamma
+    return (
+        starts,
+        best,
+        lambda policy: noise_free_values(policy, setting.parameters, starts, setting.weights, setting.gamma),
     )
 
 
