@@ -70,7 +70,7 @@ export OMP_NUM_THREADS=1
 files=()
 for name in \
     tumour_env counterfactual_env registration worlds cases_envs golden row_streams \
-    tumour_vector_env vector_forms sb3_vec_env history_observation learned_reward rendering exhaustive \
+    tumour_vector_env vector_forms sb3_vec_env history_observation learned_reward exhaustive \
     interop interop_cases interop_minari interop_table \
     dynamics parameters batch features files \
     tables table_columns table_duplicates table_files table_fill bad_tables icu_tables \
