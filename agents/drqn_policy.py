@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ class RecurrentQPolicy(BasePolicy):
         n_lstm_layers: layers of the memory.
         cell: ``"lstm"`` or ``"gru"``.
         skip_connection: the head sees the current observation beside the memory.
-        features_extractor_class: of one observation.
+        features_extractor_class: of one observation; None: the class's own.
         features_extractor_kwargs: its arguments.
         normalize_images: divide images by 255.
         optimizer_class: of the Q-network.
@@ -51,6 +51,8 @@ class RecurrentQPolicy(BasePolicy):
     q_net: RecurrentQNetwork
     q_net_target: RecurrentQNetwork
 
+    default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -62,7 +64,7 @@ class RecurrentQPolicy(BasePolicy):
         n_lstm_layers: int = 1,
         cell: Cell = "lstm",
         skip_connection: bool = False,
-        features_extractor_class: type[BaseFeaturesExtractor] = FlattenExtractor,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: dict[str, Any] | None = None,
         normalize_images: bool = True,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
@@ -71,7 +73,7 @@ class RecurrentQPolicy(BasePolicy):
         super().__init__(
             observation_space,
             action_space,
-            features_extractor_class,
+            features_extractor_class or self.default_extractor,
             features_extractor_kwargs,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
@@ -182,41 +184,13 @@ class RecurrentQPolicy(BasePolicy):
 class CnnRecurrentQPolicy(RecurrentQPolicy):
     """For images: :class:`RecurrentQPolicy` behind the convolutions of the Nature paper."""
 
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Discrete,
-        lr_schedule: Schedule,
-        features_extractor_class: type[BaseFeaturesExtractor] = NatureCNN,
-        **arguments: Any,
-    ) -> None:
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            features_extractor_class=features_extractor_class,
-            **arguments,
-        )
+    default_extractor = NatureCNN
 
 
 class MultiInputRecurrentQPolicy(RecurrentQPolicy):
     """For Dict observations: :class:`RecurrentQPolicy` on all parts side by side."""
 
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Discrete,
-        lr_schedule: Schedule,
-        features_extractor_class: type[BaseFeaturesExtractor] = CombinedExtractor,
-        **arguments: Any,
-    ) -> None:
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            features_extractor_class=features_extractor_class,
-            **arguments,
-        )
+    default_extractor = CombinedExtractor
 
 
 def greedy_actions(q: Tensor, allowed: BoolArray | None) -> IntArray:

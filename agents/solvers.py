@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -64,13 +64,6 @@ class Point(NamedTuple):
     """What the watcher found."""
 
 
-class Saver(Protocol):
-    """Writes what was trained to a path."""
-
-    def __call__(self, path: str) -> None:
-        """Write it."""
-
-
 class Solved(NamedTuple):
     """What training has brought."""
 
@@ -78,7 +71,7 @@ class Solved(NamedTuple):
     """Greedy where it is asked for ``deterministic=True``."""
     curve: tuple[Point, ...]
     """From before the first update to the end."""
-    save: Saver
+    save: Callable[[str], None]
     """Writes the policy: the successor agent without pickle, the others as Stable-Baselines3 does."""
 
 

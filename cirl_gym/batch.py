@@ -157,6 +157,12 @@ class Batch:
         return live
 
     @property
+    def seen(self) -> BoolArray:
+        """``[N, T+1]`` True where an observation exists."""
+        live: BoolArray = np.arange(self.horizon + 1) <= self.lengths[:, None]
+        return live
+
+    @property
     def start(self) -> Float32Array:
         """``[N, d]`` first observations."""
         return self.obs[:, 0].copy()

@@ -50,6 +50,12 @@ class Histories:
     """``[n]`` number of actions."""
 
     @property
+    def seen(self) -> BoolArray:
+        """``[n, K+1]`` True where an observation exists."""
+        live: BoolArray = np.arange(self.obs.shape[1]) <= self.lengths[:, None]
+        return live
+
+    @property
     def previous(self) -> IntArray:
         """``[n]`` the last action; -1 where there is none."""
         last = np.take_along_axis(np.pad(self.actions, ((0, 0), (0, 1))), np.maximum(self.lengths - 1, 0)[:, None], 1)
@@ -58,6 +64,27 @@ class Histories:
     def take(self, rows: IntArray) -> Histories:
         """The histories of some rows."""
         return Histories(self.obs[rows], self.actions[rows], self.lengths[rows])
+
+
+class OfCohort:
+    """What every form of an environment tells of its cohort."""
+
+    _cohort: Cohort
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the d features."""
+        return self._cohort.feature_map.features
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """Phi: how outcomes are scaled before they are weighed."""
+        return self._cohort.feature_map
+
+    @property
+    def weights(self) -> FloatArray:
+        """``[d]`` the reward weights, where ``reset`` asks for no others (read-only)."""
+        return self._cohort.weights
 
 
 class Cohort(Protocol):

@@ -55,7 +55,7 @@ class CounterfactualCohort:
         self.limit_lines: FloatArray | None = None  # known to the batch at most, never to the model
         self._n, self._limit, self._defaults = n, limit, dict(defaults)
         self._default = self._start({})
-        self._low, self._high = source.seen()
+        self._low, self._high = source.observed_range
         self._obs: Float32Array = np.tile(source.batch.obs[:1, 0], (n, 1))
         self._states = _padded(source.model.start, self._obs)
         self._weights = self._default.weights.copy()
@@ -180,7 +180,7 @@ def counterfactual_cohort(
 
 
 def _layout(source: Source, form: Form) -> Layout:
-    least, most = source.seen()
+    least, most = source.observed_range
     low = np.minimum(source.model.bounds[0].astype(np.float32), least)
     high = np.maximum(source.model.bounds[1].astype(np.float32), most)
     # One float32 step wider: a model may round its float64 bounds either way.

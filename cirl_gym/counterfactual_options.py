@@ -100,9 +100,8 @@ def counterfactual_start(
 
 
 def _check_inside(layout: Layout, features: Sequence[str], histories: Histories) -> None:
-    live = np.arange(histories.obs.shape[1]) <= histories.lengths[:, None]
     obs = histories.obs.astype(np.float32)
-    wrong = np.argwhere(~((obs >= layout.low) & (obs <= layout.high)) & live[..., None])
+    wrong = np.argwhere(~((obs >= layout.low) & (obs <= layout.high)) & histories.seen[..., None])
     if len(wrong):
         row, t, k = wrong[0]
         raise ValueError(

@@ -51,8 +51,7 @@ class FeatureMap:
     @classmethod
     def from_batch(cls, batch: Batch) -> FeatureMap:
         """Ranges from the smallest to the largest value of each feature; a constant feature gets a range of 1."""
-        live = np.arange(batch.horizon + 1) <= batch.lengths[:, None]
-        rows = batch.obs[live].astype(np.float64)
+        rows = batch.obs[batch.seen].astype(np.float64)
         low, high = rows.min(axis=0), rows.max(axis=0)
         return cls(batch.features, low, np.where(high > low, high, low + 1.0))
 
@@ -64,3 +63,8 @@ class FeatureMap:
         """Phi ``[.., d]`` of raw outcomes ``[.., d]``."""
         scaled: FloatArray = (np.asarray(outcomes, dtype=np.float64) - self.low) / self._range
         return scaled
+
+    def raw(self, phi: npt.ArrayLike) -> FloatArray:
+        """Outcomes ``[.., d]`` in raw units from phi ``[.., d]``: the inverse."""
+        outcomes: FloatArray = self.low + np.asarray(phi, dtype=np.float64) * self._range
+        return outcomes

@@ -141,7 +141,7 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         obs, own, terminated, truncated, info = self.env.step(action)
         if "phi" not in info:
             raise ValueError("LearnedReward: the environment gives no info['phi'], so there is no outcome to weigh")
-        paid = float(self.learned(raw_outcomes(self._scale, info["phi"])))
+        paid = float(self.learned(self._scale.raw(info["phi"])))
         return obs, paid, terminated, truncated, info | {"original_reward": float(own)}
 
 
@@ -169,9 +169,3 @@ def scale_of(env: Any) -> FeatureMap:
             "CIRLTumour-v0 and CIRLCounterfactual-v0 have one"
         )
     return scale
-
-
-def raw_outcomes(scale: FeatureMap, phi: npt.ArrayLike) -> FloatArray:
-    """Outcomes ``[.., d]`` in raw units from phi ``[.., d]``: the inverse of the feature map."""
-    raw: FloatArray = scale.low + np.asarray(phi, dtype=np.float64) * (scale.high - scale.low)
-    return raw

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from cirl_gym.features import FeatureMap
-from cirl_gym.learned_reward import RunOrReward, raw_outcomes, reward_for, scale_of
+from cirl_gym.learned_reward import RunOrReward, reward_for, scale_of
 from cirl_gym.types import BoolArray, FloatArray
 
 try:
@@ -85,7 +85,7 @@ class LearnedVectorReward(VectorWrapper):
         if "phi" not in infos:
             return paid, infos, np.zeros(self.num_envs, dtype=np.bool_)
         told = np.array(infos["_phi"], dtype=np.bool_)
-        learned = self.learned(raw_outcomes(self._scale, infos["phi"]))
+        learned = self.learned(self._scale.raw(infos["phi"]))
         kept = {"original_reward": np.where(told, own, 0.0), "_original_reward": told}
         return np.where(told, learned, paid), infos | kept, told
 

@@ -9,17 +9,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from cirl_gym.cohort import NO_LIMIT, Cohort, shown
+from cirl_gym.cohort import NO_LIMIT, Cohort, OfCohort, shown
 from cirl_gym.course import Course
-from cirl_gym.features import FeatureMap
 from cirl_gym.rendering import Renderer
-from cirl_gym.types import Float32Array, FloatArray
+from cirl_gym.types import Float32Array
 
 _ROW = np.zeros(1, dtype=np.int64)
 _GOING = np.ones(1, dtype=np.bool_)
 
 
-class CohortEnv(gym.Env[Any, Any]):
+class CohortEnv(OfCohort, gym.Env[Any, Any]):
     """One process of a :class:`~cirl_gym.cohort.Cohort`.
 
     Args:
@@ -43,21 +42,6 @@ class CohortEnv(gym.Env[Any, Any]):
         self._seen: list[Float32Array] = []
         self._taken: list[int] = []
         self._earned = 0.0
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the d features."""
-        return self._cohort.feature_map.features
-
-    @property
-    def feature_map(self) -> FeatureMap:
-        """Phi: how outcomes are scaled before they are weighed."""
-        return self._cohort.feature_map
-
-    @property
-    def weights(self) -> FloatArray:
-        """``[d]`` the reward weights, where ``reset`` asks for no others (read-only)."""
-        return self._cohort.weights
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -45,9 +46,10 @@ class Source:
         if not callable(self.end) and self.end not in ("learned", "never"):
             raise ValueError(f"end must be 'learned', 'never' or a function, got {self.end!r}")
 
-    def seen(self) -> tuple[Float32Array, Float32Array]:
+    @cached_property
+    def observed_range(self) -> tuple[Float32Array, Float32Array]:
         """``[d]`` least and most of each feature in the batch, padding left out."""
-        rows = self.batch.obs[np.arange(self.batch.horizon + 1) <= self.batch.lengths[:, None]]
+        rows = self.batch.obs[self.batch.seen]
         return rows.min(axis=0), rows.max(axis=0)
 
 

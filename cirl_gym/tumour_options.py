@@ -107,10 +107,9 @@ def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParam
 
 def _check_going(base: TumourParameters, name: str, histories: Histories) -> None:
     """Refuse beginnings after which nothing follows."""
-    live = np.arange(histories.obs.shape[1]) <= histories.lengths[:, None]
     limits = base.limits
     for k, (feature, least) in enumerate((("x", "("), ("z", "["))):
-        values = histories.obs[..., k][live]
+        values = histories.obs[..., k][histories.seen]
         inside = ((values > 0) if least == "(" else (values >= 0)) & (values < limits[k])
         if not inside.all():
             raise ValueError(

@@ -10,8 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from cirl_gym.cohort import Cohort, shown
-from cirl_gym.features import FeatureMap
+from cirl_gym.cohort import Cohort, OfCohort, shown
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 try:
@@ -28,7 +27,7 @@ __all__ = ["AutoresetMode", "CohortVectorEnv", "check_num_envs"]
 Infos: TypeAlias = dict[str, Any]
 
 
-class CohortVectorEnv(VectorEnv[Any, Any, Any]):
+class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
     """The rows of a :class:`~cirl_gym.cohort.Cohort`, stepped together.
 
     Row i of ``reset(seed=s)`` is the single environment seeded s + i, and given the same actions its course is the same
@@ -56,21 +55,6 @@ class CohortVectorEnv(VectorEnv[Any, Any, Any]):
         self._seeds: list[int] = []
         self._ended: BoolArray = np.zeros(num_envs, dtype=np.bool_)
         self._begun = False
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the d features."""
-        return self._cohort.feature_map.features
-
-    @property
-    def feature_map(self) -> FeatureMap:
-        """Phi: how outcomes are scaled before they are weighed."""
-        return self._cohort.feature_map
-
-    @property
-    def weights(self) -> FloatArray:
-        """``[d]`` the reward weights, where ``reset`` asks for no others (read-only)."""
-        return self._cohort.weights
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]

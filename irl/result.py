@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from dataclasses import dataclass, fields
 from importlib import metadata
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from cirl_gym.files import write_json
+from cirl_gym.files import read_json, write_json
 from irl.records import build, check_types, plain, require
 
 SCHEMA = 1
@@ -215,10 +213,7 @@ class Result:
         Raises:
             ValueError: the file is not a whole result of this schema; the message names it and what is wrong.
         """
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not JSON: {error}") from error
+        content = read_json(path)
         if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
             raise ValueError(f"{path} is not a result of schema {SCHEMA}")
         try:

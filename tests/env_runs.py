@@ -39,12 +39,13 @@ def drive(env, steps, seed=7, options=None):
 
 
 def assert_same(a, b):
-    """Equal to the last bit, through dictionaries, tuples and object arrays."""
+    """Equal to the last bit, in type too, through dictionaries, tuples, lists and object arrays."""
+    assert type(a) is type(b) or (isinstance(a, dict) and isinstance(b, dict)), (type(a), type(b))
     if isinstance(a, dict):
         assert a.keys() == b.keys()
         for name in a:
             assert_same(a[name], b[name])
-    elif isinstance(a, tuple) or (isinstance(a, np.ndarray) and a.dtype == object and a.ndim):
+    elif isinstance(a, tuple | list) or (isinstance(a, np.ndarray) and a.dtype == object and a.ndim):
         assert len(a) == len(b)
         for x, y in zip(a, b, strict=True):
             assert_same(x, y)
@@ -52,5 +53,48 @@ def assert_same(a, b):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
     else:
-        assert type(a) is type(b)
         assert a == b
+
+
+def cut(env, actions, mode):
+    """Whole episodes of every row under ``actions [T, n]``, and the actions that were used for them."""
+    n = actions.shape[1]
+    found, used = [[] for _ in range(n)], [[] for _ in range(n)]
+    obs, _ = env.reset(seed=7)
+    current = [[o.copy()] for o in obs]
+    dead = np.zeros(n, dtype=bool)
+    for taken in actions:
+        obs, rewards, terminated, truncated, info = env.step(taken)
+        ended = terminated | truncated
+        for i in range(n):
+            if dead[i]:  # next-step mode: this action was not used
+                assert rewards[i] == 0
+                current[i] = [obs[i].copy()]
+                continue
+            used[i].append(int(taken[i]))
+            same = mode.value == "SameStep" and ended[i]
+            current[i].append((info["final_obs"][i] if same else obs[i]).copy())
+            if ended[i]:
+                found[i].append(np.array(current[i]))
+                current[i] = [obs[i].copy()]
+        dead = ended if mode.value == "NextStep" else np.zeros(n, dtype=bool)
+        if mode.value == "Disabled" and ended.any():
+            fresh, _ = env.reset(options={"reset_mask": ended})
+            for i in np.flatnonzero(ended):
+                current[i] = [fresh[i].copy()]
+    return found, used
+
+
+def assert_single_courses(env_id, found, used):
+    """Every row's episodes are those of the single environment with the row's seed and actions, to the last bit."""
+    for i in range(len(found)):
+        single, remaining = gym.make(env_id), iter(used[i])
+        obs, _ = single.reset(seed=7 + i)
+        for episode in found[i]:
+            expected, over = [obs], False
+            while not over:
+                obs, _, terminated, truncated, _ = single.step(next(remaining))
+                expected.append(obs)
+                over = terminated or truncated
+            assert episode.tobytes() == np.array(expected).tobytes()
+            obs, _ = single.reset()

@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from env_runs import CHANCES, IDS, assert_same, native
+from env_runs import CHANCES, IDS, assert_same, assert_single_courses, cut, native
 from scripted import Scripted
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
@@ -250,37 +250,4 @@ def test_case_6_cut_trajectories_are_those_of_single_environments(vectorization_
         env.close()
     for i in range(3):
         assert len({len(episode) for episode in found[i]}) > 1 or i == 2
-        single, remaining = gym.make("CIRLTumour-v0"), iter(used[i])
-        obs, _ = single.reset(seed=7 + i)
-        for episode in found[i]:
-            expected, over = [obs], False
-            while not over:
-                obs, _, terminated, truncated, _ = single.step(next(remaining))
-                expected.append(obs)
-                over = terminated or truncated
-            assert np.array(episode).tobytes() == np.array(expected).tobytes()
-            obs, _ = single.reset()
-
-
-def cut(env, actions, mode):
-    """Whole episodes of every row, and the actions that were used for them."""
-    found, used = [[] for _ in range(3)], [[] for _ in range(3)]
-    obs, _ = env.reset(seed=7)
-    current = [[o.copy()] for o in obs]
-    dead = np.zeros(3, dtype=bool)
-    for taken in actions:
-        obs, rewards, terminated, truncated, info = env.step(taken)
-        ended = terminated | truncated
-        for i in range(3):
-            if dead[i]:
-                assert rewards[i] == 0
-                current[i] = [obs[i].copy()]
-                continue
-            used[i].append(int(taken[i]))
-            same = mode is AutoresetMode.SAME_STEP and ended[i]
-            current[i].append((info["final_obs"][i] if same else obs[i]).copy())
-            if ended[i]:
-                found[i].append(current[i])
-                current[i] = [obs[i].copy()]
-        dead = ended if mode is AutoresetMode.NEXT_STEP else dead
-    return found, used
+    assert_single_courses("CIRLTumour-v0", found, used)

@@ -8,6 +8,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from env_runs import assert_same
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import EvalCallback
@@ -64,23 +65,6 @@ def drive(env, steps=150, seed=11):
         returned.append((*env.step(actions), list(env.reset_infos)))
     env.close()
     return returned
-
-
-def assert_same(a, b):
-    """Equal to the last bit, in type too, through dictionaries, tuples and lists."""
-    assert type(a) is type(b) or (isinstance(a, dict) and isinstance(b, dict)), (type(a), type(b))
-    if isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for name in a:
-            assert_same(a[name], b[name])
-    elif isinstance(a, tuple | list):
-        for x, y in zip(a, b, strict=True):
-            assert_same(x, y)
-    elif isinstance(a, np.ndarray):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
-    else:
-        assert a == b
 
 
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])

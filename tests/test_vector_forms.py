@@ -8,7 +8,7 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import CHANCES, IDS, assert_same, drive, native, sync
+from env_runs import CHANCES, IDS, assert_same, assert_single_courses, cut, drive, native, sync
 from outcome_batches import linear_system, random_model
 
 AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
@@ -84,43 +84,10 @@ def test_rows_can_be_given_options_of_their_own(env_id):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", IDS)
 def test_cut_into_episodes_it_is_the_single_environment(env_id, mode):
-    steps, env = 60, native(env_id, mode)
-    actions = (np.random.default_rng(1).random((steps, 3)) < CHANCES).astype(np.int64)
-    episodes, used = [[] for _ in range(3)], [[] for _ in range(3)]
-    obs, _ = env.reset(seed=7)
-    current = [[o] for o in obs]
-    dead = np.zeros(3, dtype=bool)
-    for t in range(steps):
-        obs, rewards, terminated, truncated, info = env.step(actions[t])
-        ended = terminated | truncated
-        for i in range(3):
-            if dead[i]:  # next-step mode: this action was not used
-                current[i] = [obs[i]]
-                assert rewards[i] == 0
-                continue
-            used[i].append(int(actions[t, i]))
-            current[i].append(info["final_obs"][i] if mode is AutoresetMode.SAME_STEP and ended[i] else obs[i])
-            if ended[i]:
-                episodes[i].append(np.array(current[i]))
-                current[i] = [obs[i]]
-        dead = ended if mode is AutoresetMode.NEXT_STEP else np.zeros(3, dtype=bool)
-        if mode is AutoresetMode.DISABLED and ended.any():
-            fresh, _ = env.reset(options={"reset_mask": ended})
-            for i in np.flatnonzero(ended):
-                current[i] = [fresh[i]]
-    assert all(len(found) >= 2 for found in episodes)
-    for i in range(3):
-        single = gym.make(env_id)
-        obs, _ = single.reset(seed=7 + i)
-        remaining = iter(used[i])
-        for found in episodes[i]:
-            expected, over = [obs], False
-            while not over:
-                obs, _, terminated, truncated, _ = single.step(next(remaining))
-                expected.append(obs)
-                over = terminated or truncated
-            assert found.tobytes() == np.array(expected).tobytes()
-            obs, _ = single.reset()
+    actions = (np.random.default_rng(1).random((60, 3)) < CHANCES).astype(np.int64)
+    found, used = cut(native(env_id, mode), actions, mode)
+    assert all(len(episodes) >= 2 for episodes in found)
+    assert_single_courses(env_id, found, used)
 
 
 @pytest.mark.parametrize("env_id", IDS)

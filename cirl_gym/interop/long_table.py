@@ -52,7 +52,7 @@ def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataF
     _check_not_blank("group", batch.groups)
 
     rows = batch.horizon + 1
-    live = np.arange(rows) <= batch.lengths[:, None]
+    live = batch.seen
     last = np.arange(rows) == batch.lengths[:, None]
     episode, step = np.nonzero(live)
     chosen = np.full(live.shape, -1, dtype=np.int64)

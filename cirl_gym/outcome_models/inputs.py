@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.batch import Batch
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Scaler:
     @classmethod
     def from_batch(cls, train: Batch) -> Scaler:
         """Mean and standard deviation of the training observations; a constant feature gets a scale of 1."""
-        rows = train.obs[live_observations(train)].astype(np.float64)
+        rows = train.obs[train.seen].astype(np.float64)
         spread = rows.std(axis=0)
         # Rounding gives a constant column a spread of about 1e-16 of its size: that is no spread.
         constant = spread <= 1e-12 * np.maximum(np.abs(rows).max(axis=0), 1.0)
@@ -44,12 +44,6 @@ class Scaler:
     def __call__(self, obs: npt.NDArray[np.floating]) -> Float32Array:
         """Scaled ``[.., d]`` of raw ``[.., d]``."""
         return ((obs - self.mean) / self.scale).astype(np.float32)
-
-
-def live_observations(batch: Batch) -> BoolArray:
-    """``[N, T+1]`` True where an observation exists."""
-    live: BoolArray = np.arange(batch.horizon + 1) <= batch.lengths[:, None]
-    return live
 
 
 def one_hot(actions: IntArray, n_actions: int) -> Float32Array:

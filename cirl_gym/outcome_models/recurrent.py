@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork
 from cirl_gym.outcome_models.end_head import EndHead
-from cirl_gym.outcome_models.inputs import Scaler, live_observations, one_hot, sequence_inputs
+from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
 from cirl_gym.outcome_models.linear import LawModel, LinearLaw
 from cirl_gym.outcome_models.rnn import RecurrentNetwork
 from cirl_gym.outcome_models.spec import OutcomeSpec
@@ -82,7 +82,7 @@ class RecurrentModel(LawModel):
         with torch.inference_mode():
             states = lstm_states(self.network.lstm, torch.from_numpy(sequence_inputs(self.scaler, batch)))
         rows = [self.law.window.encode(batch), *(state.numpy() for state in states)]
-        return np.where(live_observations(batch)[..., None], np.concatenate(rows, axis=2), np.float32(0.0))
+        return np.where(batch.seen[..., None], np.concatenate(rows, axis=2), np.float32(0.0))
 
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action ``[..]`` and observation ``[.., d]``: one step of the cell."""

@@ -15,5 +15,4 @@ def fold(model: OutcomeModel, batch: Batch) -> Float32Array:
     for step in range(batch.horizon):
         state = model.advance(state, batch.actions[:, step], batch.obs[:, step + 1])
         states.append(state)
-    live = np.arange(batch.horizon + 1) <= batch.lengths[:, None]
-    return np.where(live[..., None], np.stack(states, axis=1), np.float32(0.0))
+    return np.where(batch.seen[..., None], np.stack(states, axis=1), np.float32(0.0))

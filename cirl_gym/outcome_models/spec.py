@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.censoring import clipped_mean
-from cirl_gym.outcome_models.inputs import live_observations
 from cirl_gym.types import Float32Array, FloatArray
 
 WIDENING = 0.25
@@ -71,7 +70,7 @@ def outcome_bounds(train: Batch) -> tuple[FloatArray, FloatArray]:
 
     A feature that was never negative (a volume, a count, a concentration) is not allowed below 0.
     """
-    rows = train.obs[live_observations(train)].astype(np.float64)
+    rows = train.obs[train.seen].astype(np.float64)
     lowest, highest = rows.min(axis=0), rows.max(axis=0)
     margin = WIDENING * (highest - lowest)
     low = np.where(lowest >= 0, np.maximum(lowest - margin, 0.0), lowest - margin)

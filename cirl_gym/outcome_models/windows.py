@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cirl_gym.batch import Batch
-from cirl_gym.outcome_models.inputs import live_observations, one_hot
+from cirl_gym.outcome_models.inputs import one_hot
 from cirl_gym.types import Float32Array, IntArray
 
 
@@ -65,7 +65,7 @@ class Window:
             shifted[:, lag:] = hot[:, : max(batch.horizon + 1 - lag, 0)]
             parts.append(shifted)
         rows = np.concatenate(parts, axis=2, dtype=np.float32)
-        return np.where(live_observations(batch)[..., None], rows, np.float32(0.0))
+        return np.where(batch.seen[..., None], rows, np.float32(0.0))
 
     def newest(self, rows: Float32Array) -> Float32Array:
         """The current observation ``[.., d]`` of rows ``[.., S]``."""
