@@ -1,1 +1,33 @@
-"""Policies: the successor-feature agent, the stochastic expert, behaviour cloning."""
+"""Policies: the successor-feature agent, DRQN, RecurrentPPO, the stochastic expert, behaviour cloning.
+
+The names below are loaded when they are first used: importing this package loads neither torch nor Stable-Baselines3.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "DRQN": "agents.drqn",
+    "Expert": "agents.expert",
+    "RecurrentPPOConfig": "agents.recurrent_ppo",
+    "SIX_SETTINGS": "agents.solvers",
+    "Setting": "agents.solvers",
+    "SuccessorAgent": "agents.successor",
+    "load_expert": "agents.expert_store",
+    "ready_expert": "agents.expert_store",
+    "save_expert": "agents.expert_store",
+    "train_expert": "agents.solvers",
+    "train_recurrent_ppo": "agents.recurrent_ppo",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'agents' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

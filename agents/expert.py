@@ -53,7 +53,7 @@ class Expert:
         return total
 
 
-def train_expert(
+def successor_expert(
     parameters: TumourParameters,
     w: FloatArray,
     gamma: float,

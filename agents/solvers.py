@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.expert import train_expert
+from agents.expert import successor_expert
 from agents.successor import SuccessorConfig
 from cirl_gym import dynamics
 from cirl_gym.parameters import TumourParameters
@@ -79,22 +79,22 @@ Watcher = Callable[[Policy], float]
 """Says what a policy is worth."""
 
 
-def solve(
+def train_expert(
     setting: Setting,
-    algorithm: Algorithm,
-    watch: Watcher,
+    algorithm: Algorithm = "successor",
+    watch: Watcher | None = None,
     *,
     seed: int = 0,
     scale: float = 1.0,
     until: float = np.inf,
     watches: int = WATCHES,
 ) -> Solved:
-    """Train a policy for one setting.
+    """Train a policy for one setting; :mod:`agents.expert_store` keeps it.
 
     Args:
         setting: weights, discount factor, simulator.
         algorithm: one of :data:`ALGORITHMS`.
-        watch: called now and then; its time is not counted.
+        watch: called now and then; its time is not counted. Without it there is no curve.
         seed: everything that is drawn.
         scale: share of the usual training, for a first look.
         until: end the training as soon as ``watch`` finds as much; the successor agent has nothing to show before its
@@ -110,10 +110,11 @@ def solve(
         raise ValueError(f"scale must be positive, got {scale}")
     if algorithm == "successor":
         return _successor(setting, watch, seed, scale)
-    return _stable_baselines(setting, algorithm, seed, scale, partial(Curve, watch, until=until, watches=watches))
+    new_curve = partial(Curve, watch, until=until, watches=watches) if watch else lambda _: None
+    return _stable_baselines(setting, algorithm, seed, scale, new_curve)
 
 
-def _successor(setting: Setting, watch: Watcher, seed: int, scale: float) -> Solved:
+def _successor(setting: Setting, watch: Watcher | None, seed: int, scale: float) -> Solved:
     config = SuccessorConfig(weights_per_history=1)
     config = replace(
         config,
@@ -122,15 +123,16 @@ def _successor(setting: Setting, watch: Watcher, seed: int, scale: float) -> Sol
     )
     w = np.array(setting.weights)
     begun = time.perf_counter()
-    expert = train_expert(setting.parameters, w, setting.gamma, 1.0, config, np.random.default_rng(seed))
+    expert = successor_expert(setting.parameters, w, setting.gamma, 1.0, config, np.random.default_rng(seed))
     seconds, policy = time.perf_counter() - begun, expert.agent.policy(w)
     # One sweep backwards: only its end is a policy.
-    point = Point(config.episodes * setting.parameters.horizon, seconds, watch(policy))
-    return Solved(policy, (point,), expert.agent.save)
+    steps = config.episodes * setting.parameters.horizon
+    curve = (Point(steps, seconds, watch(policy)),) if watch else ()
+    return Solved(policy, curve, expert.agent.save)
 
 
 def _stable_baselines(
-    setting: Setting, algorithm: Algorithm, seed: int, scale: float, new_curve: Callable[[int], Curve]
+    setting: Setting, algorithm: Algorithm, seed: int, scale: float, new_curve: Callable[[int], Curve | None]
 ) -> Solved:
     # Only these two need it, and a newer Gymnasium.
     from agents.sb3_vec_env import make_native_vec_env
@@ -153,14 +155,14 @@ def _stable_baselines(
         drqn = DRQN("MlpLstmPolicy", env, gamma=setting.gamma, seed=seed, device="cpu", **settings.arguments).learn(
             steps, callback=curve
         )
-        return Solved(drqn, curve.finished(drqn), drqn.save)
+        return Solved(drqn, curve.finished(drqn) if curve else (), drqn.save)
     from agents.recurrent_ppo import RecurrentPPOConfig, train_recurrent_ppo
 
     steps = max(int(RecurrentPPOConfig.steps * scale), 1)
     curve = new_curve(steps)
     config = RecurrentPPOConfig(steps=steps, rollout=setting.parameters.horizon)
     ppo = train_recurrent_ppo(env, setting.gamma, config, seed=seed, callback=curve)
-    return Solved(ppo, curve.finished(ppo), ppo.save)
+    return Solved(ppo, curve.finished(ppo) if curve else (), ppo.save)
 
 
 class Curve(BaseCallback):

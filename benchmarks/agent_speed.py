@@ -21,7 +21,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import cirl_gym
 from agents.evaluation import noise_free_values
-from agents.solvers import ALGORITHMS, Curve, Point, Setting, Watcher, solve
+from agents.solvers import ALGORITHMS, Curve, Point, Setting, Watcher, train_expert
 from cirl_gym import dynamics
 from cirl_gym.exhaustive import optimum
 from cirl_gym.types import Policy
@@ -84,7 +84,7 @@ def main() -> None:
         f"weights {setting.weights}, gamma {setting.gamma}: random {chance:.4f}, optimal {best:.4f}, 95 % {target:.4f}"
     )
     for algorithm in ALGORITHMS:
-        found = solve(setting, algorithm, watch, seed=arguments.seed, until=target, watches=WATCHES)
+        found = train_expert(setting, algorithm, watch, seed=arguments.seed, until=target, watches=WATCHES)
         print(f"{algorithm:>14}, ours: {reached(found.curve, target)}", flush=True)
     curve = as_it_comes(setting, watch, target, arguments.seed, arguments.limit)
     print(f" recurrent_ppo as is: {reached(curve, target)}", flush=True)

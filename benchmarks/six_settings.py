@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from agents.evaluation import noise_free_values
-from agents.solvers import ALGORITHMS, SIX_SETTINGS, Setting, solve
+from agents.solvers import ALGORITHMS, SIX_SETTINGS, Setting, train_expert
 from cirl_gym import TumourParameters
 from cirl_gym.dynamics import draw_start
 from cirl_gym.exhaustive import optimum
@@ -30,7 +30,7 @@ def shortfall(setting: Setting, algorithm: str, seed: int, scale: float, starts:
         values = noise_free_values(policy, PARAMETERS, starts, setting.weights, setting.gamma)
         return float((best - values).mean())
 
-    solved = solve(setting, algorithm, short, seed=seed, scale=scale)
+    solved = train_expert(setting, algorithm, short, seed=seed, scale=scale)
     last = solved.curve[-1]
     print(f"  seed {seed}: short by {last.value:.4f} after {last.seconds:.0f} s, {last.steps:,} steps", flush=True)
     return last.value

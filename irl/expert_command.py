@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.evaluation import noise_free_values
-from agents.solvers import Algorithm, Setting, Solved, solve
+from agents.expert_store import save_expert
+from agents.solvers import Algorithm, Setting, Solved, train_expert
 from cirl_gym import dynamics
 from cirl_gym.exhaustive import optimum
 from cirl_gym.types import FloatArray, Policy
@@ -44,7 +45,7 @@ def judge(setting: Setting, algorithm: Algorithm, *, patients: int, seed: int, s
     def values(policy: Policy) -> FloatArray:
         return noise_free_values(policy, setting.parameters, starts, setting.weights, setting.gamma)
 
-    solved = solve(setting, algorithm, lambda policy: float(values(policy).mean()), seed=seed, scale=scale)
+    solved = train_expert(setting, algorithm, lambda policy: float(values(policy).mean()), seed=seed, scale=scale)
     compared: dict[str, Policy] = {
         "never treat": ConstantPolicy(0, dynamics.N_ACTIONS, rng),
         "always treat": ConstantPolicy(1, dynamics.N_ACTIONS, rng),
@@ -62,10 +63,9 @@ def expert(setting: Setting, algorithm: Algorithm, out: Path, *, patients: int, 
         ValueError: an argument is not possible.
         OSError: the folder cannot be written to.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)  # before minutes of training
     found = judge(setting, algorithm, patients=patients, seed=seed, scale=scale)
-    path = out / f"expert.{'npz' if algorithm == 'successor' else 'zip'}"
-    found.solved.save(str(path))
+    path = save_expert(out, setting, algorithm, found.solved, seed=seed, scale=scale)
     console = Console(highlight=False)
     console.print(_curve_table(found.solved))
     console.print(_value_table(found, setting))

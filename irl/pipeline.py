@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agents.cloning import CloningPolicy, fit_cloning
-from agents.expert import Expert, train_expert
+from agents.expert import Expert, successor_expert
 from agents.successor import SuccessorAgent
 from agents.successor_training import Problem, fit_successor
 from agents.weights import uniform_weights
@@ -88,7 +88,7 @@ def simulate(config: DemoConfig, run: Stages) -> Simulated:
     # 2. The expert, trained in it on the true reward.
     with run.stage("expert") as report:
         w = np.array(config.weights)
-        expert = train_expert(config.parameters, w, config.fit.gamma, config.kappa, config.expert, training, report)
+        expert = successor_expert(config.parameters, w, config.fit.gamma, config.kappa, config.expert, training, report)
     # 3. The batch that the expert leaves behind.
     with run.stage("batch"):
         policy = expert.policy(int(drawing.integers(2**31)))

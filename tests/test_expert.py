@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_agents import TINY, tumour_agent, tumour_batch
 
-from agents.expert import Expert, train_expert
+from agents.expert import Expert, successor_expert
 from cirl_gym import TumourParameters, TumourWorld, rollout
 from cirl_gym.rollout import act_along, observation
 
@@ -15,7 +15,7 @@ W = np.array([-0.3, -0.7])
 
 
 def trained(w, kappa=100.0, gamma=0.99):
-    return train_expert(SHORT, np.array(w, dtype=float), gamma, kappa, TINY, np.random.default_rng(0))
+    return successor_expert(SHORT, np.array(w, dtype=float), gamma, kappa, TINY, np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_bad_weights(w):
 def test_bad_kappa_is_refused_before_training(agent, kappa):
     told = []
     with pytest.raises(ValueError, match="kappa must be a finite number"):
-        train_expert(SHORT, W, 0.99, kappa, TINY, np.random.default_rng(0), lambda *done: told.append(done))
+        successor_expert(SHORT, W, 0.99, kappa, TINY, np.random.default_rng(0), lambda *done: told.append(done))
     assert not told
     with pytest.raises(ValueError, match="kappa must be a finite number"):
         Expert(agent, W, kappa)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.evaluation import noise_free_values
-from agents.expert import train_expert
+from agents.expert import successor_expert
 from agents.successor import SuccessorConfig
 from cirl_gym import TumourParameters
 from cirl_gym.dynamics import draw_start
@@ -23,7 +23,7 @@ HARD = SETTINGS[0]
 def shortfall(setting, config: SuccessorConfig, starts: FloatArray, best: FloatArray) -> FloatArray:
     """By how much the greedy expert earns less than the optimum, start by start, without noise."""
     w, gamma = np.array(setting[0]), setting[1]
-    expert = train_expert(PARAMETERS, w, gamma, 100.0, config, np.random.default_rng(0))
+    expert = successor_expert(PARAMETERS, w, gamma, 100.0, config, np.random.default_rng(0))
     missing = best - noise_free_values(expert.policy(), PARAMETERS, starts, w, gamma)
     print(f"w {setting[0]}, gamma {gamma}: short of the optimum by {missing.mean():.4f}, at most {missing.max():.4f}")
     # Observations are float32; nobody earns more than the optimum.

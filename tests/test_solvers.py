@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agents.evaluation import noise_free_values
-from agents.solvers import ALGORITHMS, SIX_SETTINGS, Setting, solve
+from agents.solvers import ALGORITHMS, SIX_SETTINGS, Setting, train_expert
 from agents.successor import SuccessorAgent
 from cirl_gym import TumourParameters
 from cirl_gym.dynamics import draw_start
@@ -39,7 +39,7 @@ def test_the_six_settings_are_the_papers():
 @pytest.mark.parametrize(("algorithm", "scale", "allowed"), [("successor", 0.1, 0.01), ("recurrent_ppo", 0.08, 0.1)])
 def test_short_episodes_are_solved(algorithm, scale, allowed):
     _, best, values = values_of(SHORT)
-    solved = solve(SHORT, algorithm, lambda policy: float(values(policy).mean()), scale=scale)
+    solved = train_expert(SHORT, algorithm, lambda policy: float(values(policy).mean()), scale=scale)
     short = best - values(solved.policy)
     assert (short > -1e-9).all()
     assert short.mean() < allowed
@@ -55,7 +55,7 @@ def test_the_time_of_looking_is_not_counted():
         time.sleep(0.2)
         return 0.0
 
-    solved = solve(SHORT, "recurrent_ppo", slow, scale=0.01)
+    solved = train_expert(SHORT, "recurrent_ppo", slow, scale=0.01)
     assert len(solved.curve) >= 3
     assert np.diff([point.seconds for point in solved.curve]).min() >= 0
     assert solved.curve[0].seconds < 0.15
@@ -73,9 +73,9 @@ def test_bad_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Setting(**arguments)
     with pytest.raises(ValueError, match="algorithm must be one of"):
-        solve(SHORT, "sarsa", lambda _: 0.0)
+        train_expert(SHORT, "sarsa", lambda _: 0.0)
     with pytest.raises(ValueError, match="scale must"):
-        solve(SHORT, ALGORITHMS[0], lambda _: 0.0, scale=0)
+        train_expert(SHORT, ALGORITHMS[0], lambda _: 0.0, scale=0)
 
 
 def test_the_command_prints_the_expert_beside_the_optimum(tmp_path, capsys):
