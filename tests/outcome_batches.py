@@ -10,9 +10,12 @@ import torch
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork, CRNConfig
 from cirl_gym.outcome_models.end_head import EndHead, EndLines, build_network
+from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
+from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
 from cirl_gym.outcome_models.recurrent import RecurrentModel
+from cirl_gym.outcome_models.rmsn import RMSNConfig
 from cirl_gym.outcome_models.rnn import RecurrentNetwork, RNNConfig
 from cirl_gym.outcome_models.spec import OutcomeSpec
 from cirl_gym.outcome_models.training import TrainingConfig, seeded
@@ -62,10 +65,15 @@ def linear_system(episodes: int, seed: int, noise: float = 0.0) -> Batch:
     return Batch(obs, actions, lengths, none, ~none, ("x", "y"), ("no", "low", "high"), ids)
 
 
-def random_model(kind: str, seed: int = 0) -> AutoregressiveModel | RecurrentModel:
+MODELS = ("ar", "crn", "rmsn", "mb_h", "mb_x", "ensemble")
+
+
+def random_model(kind: str, seed: int = 0) -> AutoregressiveModel | RecurrentModel | MemorylessModel | EnsembleModel:
     """An untrained model of two features and three actions, no part of which is zero."""
+    if kind == "ensemble":
+        return EnsembleModel([random_model("ar", 1), random_model("crn", 2), random_model("crn", 3)])
     rng = np.random.default_rng(seed)
-    window = Window(3, 2, 3)
+    window = Window(1 if kind == "mb_x" else 3, 2, 3)
     law = LinearLaw(window, rng.normal(size=2), 0.3 * rng.normal(size=(window.size, 2)), rng.normal(size=(3, 2)))
     scaler = Scaler(np.array([0.5, -0.5]), np.array([2.0, 3.0]))
     spec = OutcomeSpec(
@@ -83,7 +91,9 @@ def random_model(kind: str, seed: int = 0) -> AutoregressiveModel | RecurrentMod
         network = {
             "ar": None,
             "crn": CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=7, representation=5)),
+            "rmsn": RecurrentNetwork(2, 3, RMSNConfig(hidden=7, fully_connected=6)),
             "mb_h": RecurrentNetwork(2, 3, RNNConfig(hidden=7, fully_connected=6)),
+            "mb_x": MemorylessNetwork(2, 3, MLPConfig(first=7, second=6)),
         }[kind]
         for module in (head, network):
             for parameter in [] if module is None else module.parameters():
@@ -92,6 +102,8 @@ def random_model(kind: str, seed: int = 0) -> AutoregressiveModel | RecurrentMod
     if network is None:
         return AutoregressiveModel(law, spec, end)
     network.eval()
+    if isinstance(network, MemorylessNetwork):
+        return MemorylessModel(law, network, scaler, np.array([0.7, 1.3]), spec, end)
     return RecurrentModel(law, network, scaler, np.array([0.7, 1.3]), spec, end)
 
 

@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from outcome_batches import confounded, linear_system, random_model
+from outcome_batches import MODELS, confounded, linear_system, random_model
 from torch import nn
 
 from cirl_gym.files import read_arrays, write_arrays
@@ -17,10 +17,8 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, load_module_arrays, module_arrays, save_model
 from cirl_gym.parameters import TumourParameters
 
-KINDS = ("ar", "crn", "mb_h")
 
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_saved_model_answers_to_the_last_bit(kind, tmp_path):
     model, batch = random_model(kind), linear_system(10, 0)
     save_model(model, tmp_path / "model.npz")

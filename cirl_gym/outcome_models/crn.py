@@ -96,6 +96,11 @@ class CounterfactualRecurrentNetwork(nn.Module):
         for parameter in self.outcome[2].parameters():
             nn.init.zeros_(parameter)
 
+    def read(self, inputs: Tensor) -> Tensor:
+        """LSTM outputs ``[N, T, H]`` of inputs ``[N, T, d + A]`` from zero states."""
+        hidden: Tensor = self.lstm(inputs)[0]
+        return hidden
+
     def represent(self, hidden: Tensor) -> Tensor:
         """Balancing representation ``[.., R]`` of LSTM outputs ``[.., H]``."""
         representation: Tensor = self.balancing(hidden)
@@ -121,5 +126,5 @@ class CounterfactualRecurrentNetwork(nn.Module):
 def with_every_action(values: Tensor, n_actions: int) -> Tensor:
     """``[.., A, R + A]``: values ``[.., R]`` beside each action's one-hot."""
     shape = (*values.shape[:-1], n_actions)
-    hot = torch.eye(n_actions, dtype=values.dtype).expand(*shape, n_actions)
+    hot = torch.eye(n_actions, dtype=values.dtype, device=values.device).expand(*shape, n_actions)
     return torch.cat([values.unsqueeze(-2).expand(*shape, values.shape[-1]), hot], dim=-1)

@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.end_head import WIDTHS, EndHead, EndKind, EndLines, build_network
 from cirl_gym.outcome_models.inputs import Scaler, end_labels
-from cirl_gym.outcome_models.training import Progress, TrainingConfig, seeded, train_network
+from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import FloatArray
 
 
@@ -96,6 +96,7 @@ def fit_end_head(
     config: EndHeadConfig,
     seed: int,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> tuple[EndHead, EndReport]:
     """Choose the simplest head that no richer one beats by more than a standard error of the validation log-loss.
 
@@ -110,6 +111,7 @@ def fit_end_head(
         config: how.
         seed: of the network's first weights and the order of episodes.
         progress: of each training.
+        watch: who looks at them ("end.logistic", "end.network"), and where they are kept.
     """
     (train, _), (validation, _) = splits
     lines = EndLines.from_batch(train, scaler, noise)
@@ -124,7 +126,9 @@ def fit_end_head(
         kinds = ()
     best, best_losses = EndHead("constant", lines, rate), _constant_losses(splits[judge][0], rate)
     for kind in kinds:
-        network = _train(kind, rows, rate, _priors(lines, kind, few, train.n_actions, config), config, seed, progress)
+        network = _train(
+            kind, rows, rate, _priors(lines, kind, few, train.n_actions, config), config, seed, progress, watch
+        )
         losses = rows[judge].per_episode(network)
         difference = losses - best_losses
         if difference.mean() < -difference.std() / np.sqrt(len(difference)):
@@ -155,6 +159,7 @@ def _train(
     config: EndHeadConfig,
     seed: int,
     progress: Progress | None,
+    watch: Watch | None,
 ) -> nn.Sequential:
     train, validation = rows
     with seeded(seed):
@@ -178,6 +183,8 @@ def _train(
         config.training,
         seed,
         progress,
+        name=f"end.{kind}",
+        watch=watch,
     )
     return network
 

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from cirl_gym.batch import Batch
-from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.autoregression import AutoregressionConfig, AutoregressionFit, fit_autoregression
 from cirl_gym.outcome_models.censoring import HardLimits
+from cirl_gym.outcome_models.correction import CorrectedModel, fit_correction
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork, CRNConfig
-from cirl_gym.outcome_models.diagnostics import factual_error
 from cirl_gym.outcome_models.end_fit import EndHeadConfig, EndReport, fit_end_head
 from cirl_gym.outcome_models.end_head import EndHead, EndLines
+from cirl_gym.outcome_models.ensemble import EnsembleModel
+from cirl_gym.outcome_models.fit_report import correction_report, law_report, outcome_report, residual_scale
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
-from cirl_gym.outcome_models.recurrent import CorrectionFit, CorrectionNetwork, RecurrentModel, fit_correction
+from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
+from cirl_gym.outcome_models.recurrent import RecurrentModel
+from cirl_gym.outcome_models.rmsn import RMSNConfig, treatment_weights
 from cirl_gym.outcome_models.rnn import RecurrentNetwork, RNNConfig
 from cirl_gym.outcome_models.spec import OutcomeSpec, outcome_bounds
-from cirl_gym.outcome_models.training import Progress, TrainingConfig, seeded
-from cirl_gym.types import FloatArray
+from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, seeded
 
-Kind = Literal["ar", "crn", "mb_h"]
-LearnedModel: TypeAlias = AutoregressiveModel | RecurrentModel
+Kind = Literal["ar", "crn", "rmsn", "mb_h", "mb_x"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LearnedModel: TypeAlias = AutoregressiveModel | CorrectedModel
 
 
 @dataclass(frozen=True)
@@ -36,29 +40,47 @@ class OutcomeModelConfig:
     """The linear law: "ar", and the base of the others."""
     crn: CRNConfig = field(default_factory=CRNConfig)
     """The counterfactual recurrent network."""
+    rmsn: RMSNConfig = field(default_factory=RMSNConfig)
+    """The recurrent marginal structural network."""
     mb_h: RNNConfig = field(default_factory=RNNConfig)
     """The plain recurrent network."""
+    mb_x: MLPConfig = field(default_factory=MLPConfig)
+    """The network without memory; its law reads the last observation alone."""
     end: EndHeadConfig = field(default_factory=EndHeadConfig)
     """The end-of-episode head."""
     base: bool = True
     """Networks correct the linear law; False: they predict the change from x_t alone and are always kept."""
+    members: int = 1
+    """Models that are fitted, each from other random numbers; their mean predicts."""
+    bootstrap: bool = False
+    """Whether each member is fitted to a sample of the patients, drawn with replacement."""
+
+    def __post_init__(self) -> None:
+        if self.members < 1:
+            raise ValueError(f"OutcomeModelConfig.members must be at least 1, got {self.members}")
 
     @classmethod
     def quick(cls) -> OutcomeModelConfig:
         """Few epochs, for a first look; the linear law is the same."""
-        default = cls()
+        default, few = cls(), replace(TrainingConfig(), epochs=8)
         return cls(
-            crn=replace(default.crn, training=replace(default.crn.training, epochs=8)),
-            mb_h=replace(default.mb_h, training=replace(default.mb_h.training, epochs=8)),
+            crn=replace(default.crn, training=few),
+            rmsn=replace(default.rmsn, training=few),
+            mb_h=replace(default.mb_h, training=few),
+            mb_x=replace(default.mb_x, training=few),
             end=replace(default.end, training=replace(default.end.training, epochs=20)),
         )
+
+    def training(self, kind: Kind) -> TrainingConfig | None:
+        """Of one kind's network; None for the law alone."""
+        return None if kind == "ar" else getattr(self, kind).training
 
 
 @dataclass(frozen=True)
 class FittedOutcomeModel:
     """A model and what is known about it."""
 
-    model: LearnedModel
+    model: LearnedModel | EnsembleModel
     """Deterministic; the linear law itself where a network did not improve on it."""
     report: dict[str, Any]
     """For JSON; the same seed gives the same report."""
@@ -73,51 +95,126 @@ def fit_outcome_model(
     config: OutcomeModelConfig,
     rng: np.random.Generator,
     progress: Progress | None = None,
+    *,
+    watch: Watch | None = None,
 ) -> FittedOutcomeModel:
     """Fit one kind of model on the training episodes; everything that is chosen is chosen on the validation episodes.
 
     Args:
-        kind: "ar" (linear law), "crn" or "mb_h" (networks that correct it).
+        kind: "ar" (linear law), or a network that corrects it: "crn", "rmsn", "mb_h", or without memory "mb_x".
         train: episodes to fit.
         validation: other episodes of the same features and actions.
         config: settings.
         rng: first weights, order of episodes and dropout.
         progress: called with (steps done, steps planned).
+        watch: who looks at the training of every network ("correction", "numerator", "denominator", "end"), and where
+            it is kept, so that a fit that was killed goes on with the same arguments.
 
     Raises:
         ValueError: an unknown kind, batches that do not fit together, or a training that did not stay finite.
     """
-    if kind not in ("ar", "crn", "mb_h"):
-        raise ValueError(f"kind must be 'ar', 'crn' or 'mb_h', got {kind!r}")
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if (train.features, train.action_names) != (validation.features, validation.action_names):
         raise ValueError("the training and the validation batch do not have the same features and actions")
     began = time.perf_counter()
-    seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
-    planned = {"ar": 0, "crn": config.crn.training.epochs, "mb_h": config.mb_h.training.epochs}[kind] + 2
+    fit = _fit_members if config.members > 1 else _fit_one
+    model, report = fit(kind, train, validation, config, rng, progress, watch)
+    return FittedOutcomeModel(model, report, time.perf_counter() - began)
+
+
+def _fit_members(
+    kind: Kind,
+    train: Batch,
+    validation: Batch,
+    config: OutcomeModelConfig,
+    rng: np.random.Generator,
+    progress: Progress | None,
+    watch: Watch | None,
+) -> tuple[EnsembleModel, dict[str, Any]]:
+    """Every member by itself; all are judged and stopped by the same validation episodes."""
+    found = []
+    for member, own in enumerate(rng.spawn(config.members)):
+        part = bootstrapped(train, own) if config.bootstrap else train
+        tell = partial(_tell_of, progress, member, config.members) if progress else None
+        below = watch.within(f"member{member}") if watch else None
+        found.append(_fit_one(kind, part, validation, config, own, tell, below))
+    model = EnsembleModel([model for model, _ in found])
+    report = {"kind": kind, "members": [report for _, report in found], "correction": None}
+    return model, report | outcome_report(model, train, validation)
+
+
+def _tell_of(progress: Progress, member: int, members: int, done: int, total: int) -> None:
+    progress(member * total + done, members * total)
+
+
+def bootstrapped(batch: Batch, rng: np.random.Generator) -> Batch:
+    """As many patients, drawn with replacement, each with all of its episodes."""
+    names = sorted(set(batch.groups))
+    episodes: dict[str, list[int]] = {name: [] for name in names}
+    for row, name in enumerate(batch.groups):
+        episodes[name].append(row)
+    drawn = [names[i] for i in rng.integers(len(names), size=len(names))]
+    rows = np.array([row for name in drawn for row in episodes[name]])
+    return replace(
+        batch,
+        obs=batch.obs[rows],
+        actions=batch.actions[rows],
+        lengths=batch.lengths[rows],
+        terminated=batch.terminated[rows],
+        truncated=batch.truncated[rows],
+        # An episode that was drawn twice is two.
+        ids=tuple(f"{batch.ids[row]} ({number})" for number, row in enumerate(rows)),
+        groups=tuple(batch.groups[row] for row in rows),
+    )
+
+
+def _fit_one(
+    kind: Kind,
+    train: Batch,
+    validation: Batch,
+    config: OutcomeModelConfig,
+    rng: np.random.Generator,
+    progress: Progress | None,
+    watch: Watch | None,
+) -> tuple[LearnedModel, dict[str, Any]]:
+    seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=5)]
+    training = config.training(kind)
+    planned = (training.epochs if training else 0) + 2
     tell: Progress = progress or (lambda _done, _total: None)
 
     with_law = kind == "ar" or config.base
-    fit = fit_autoregression(train, validation, config.autoregression) if with_law else _persistence(train)
+    lags = replace(config.autoregression, max_order=1) if kind == "mb_x" else config.autoregression
+    fit = fit_autoregression(train, validation, lags) if with_law else _persistence(train)
     model: LearnedModel = _law_alone(fit, train)
-    report: dict[str, Any] = {"kind": kind, "law": _law_report(fit, with_law), "correction": None}
+    report: dict[str, Any] = {"kind": kind, "law": law_report(fit, with_law), "correction": None}
     tell(1, planned)
-    if kind != "ar":
-        network, training = _network(kind, train, config, seeds[0])
-        scale = _residual_scale(model, train, train, fit.limits)
-        unit = np.where(scale > 0, scale, fit.scaler.scale)
-        spec = replace(model.spec, noise_scale=scale)
-        corrected = RecurrentModel(fit.law, network, fit.scaler, unit, spec, model.end)
+    if training is not None:
+        corrected = _uncorrected(kind, model, fit, train, config, seeds[0])
+        weights = None
+        if kind == "rmsn":
+            chosen = config.rmsn
+            found = treatment_weights(
+                train, validation, fit.scaler, chosen.propensity, chosen.clip, (seeds[3], seeds[4]), watch
+            )
+            weights, report["weights"] = (found.train, found.validation), found.as_dict()
         correction = fit_correction(
-            corrected, train, validation, training, seeds[1], lambda done, _: tell(1 + done, planned)
+            corrected,
+            (train, validation),
+            training,
+            seeds[1],
+            lambda done, _: tell(1 + done, planned),
+            weights=weights,
+            watch=watch,
         )
         kept = correction.helps or not config.base
-        report["correction"] = _correction_report(correction, kept)
+        report["correction"] = correction_report(correction, kept)
         model = corrected if kept else model
-    model, end = _with_noise_and_end(model, fit, (train, validation), config.end, seeds[2])
-    report |= _outcome_report(model, train, validation)
+    model, end = _with_noise_and_end(model, fit, (train, validation), config.end, seeds[2], watch)
+    report |= outcome_report(model, train, validation)
     report["end"] = end.as_dict()
     tell(planned, planned)
-    return FittedOutcomeModel(model, report, time.perf_counter() - began)
+    return model, report
 
 
 def _law_alone(fit: AutoregressionFit, train: Batch) -> AutoregressiveModel:
@@ -131,13 +228,18 @@ def _law_alone(fit: AutoregressionFit, train: Batch) -> AutoregressiveModel:
 
 
 def _with_noise_and_end(
-    model: LearnedModel, fit: AutoregressionFit, splits: tuple[Batch, Batch], config: EndHeadConfig, seed: int
+    model: LearnedModel,
+    fit: AutoregressionFit,
+    splits: tuple[Batch, Batch],
+    config: EndHeadConfig,
+    seed: int,
+    watch: Watch | None,
 ) -> tuple[LearnedModel, EndReport]:
     train, validation = splits
-    spec = replace(model.spec, noise_scale=_residual_scale(model, validation, train, fit.limits))
+    spec = replace(model.spec, noise_scale=residual_scale(model, validation, train, fit.limits))
     raw = [model.raw(model.encode(batch)[:, :-1]) for batch in splits]
     predicted = ((train, raw[0]), (validation, raw[1]))
-    end, report = fit_end_head(predicted, fit.scaler, spec.noise_scale, config, seed)
+    end, report = fit_end_head(predicted, fit.scaler, spec.noise_scale, config, seed, watch=watch)
     return model.with_outcomes(spec, end), report
 
 
@@ -148,59 +250,20 @@ def _persistence(train: Batch) -> AutoregressionFit:
     return AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, none, *outcome_bounds(train))
 
 
-def _network(
-    kind: Literal["crn", "mb_h"], train: Batch, config: OutcomeModelConfig, seed: int
-) -> tuple[CorrectionNetwork, TrainingConfig]:
+def _uncorrected(
+    kind: Kind, law: LearnedModel, fit: AutoregressionFit, train: Batch, config: OutcomeModelConfig, seed: int
+) -> CorrectedModel:
+    """The law and a network that does not correct it yet."""
     d, a = len(train.features), train.n_actions
+    # One unit of the network's output is the law's own error. Where it has none (a static covariate) nothing is learnt.
+    scale = residual_scale(law, train, train, fit.limits)
+    spec = replace(law.spec, noise_scale=scale)
     with seeded(seed):
-        if kind == "crn":
-            return CounterfactualRecurrentNetwork(d, a, config.crn), config.crn.training
-        return RecurrentNetwork(d, a, config.mb_h), config.mb_h.training
-
-
-def _residual_scale(model: LearnedModel, batch: Batch, fallback: Batch, limits: tuple[HardLimits, ...]) -> FloatArray:
-    """``[d]`` root mean squared error, leaving out outcomes at a limit of a feature that was fitted as censored.
-
-    There the error says nothing of the noise: the law is far beyond the limit and the clipped prediction exact. A
-    feature with fewer than ten rows left takes those of the fallback.
-    """
-    every = model.predict(model.encode(batch)[:, :-1])
-    predicted = np.take_along_axis(every, batch.actions[..., None, None], axis=2)[:, :, 0][batch.mask]
-    outcomes = batch.next_obs[batch.mask].astype(np.float64)
-    free = np.stack([limit.side(column) == 0 for limit, column in zip(limits, outcomes.T, strict=True)], axis=1)
-    rows = free.sum(axis=0)
-    squares = np.where(free, (predicted - outcomes) ** 2, 0.0).sum(axis=0)
-    scale: FloatArray = np.sqrt(squares / np.maximum(rows, 1))
-    if batch is fallback or (rows >= 10).all():
-        return scale
-    return np.where(rows >= 10, scale, _residual_scale(model, fallback, fallback, limits))
-
-
-def _law_report(fit: AutoregressionFit, fitted: bool) -> dict[str, Any]:
-    """For JSON; None stands for "no limit"."""
-    limits = [[bound if np.isfinite(bound) else None for bound in (limit.low, limit.high)] for limit in fit.limits]
-    return {"fitted": fitted, "order": fit.order, "strength": fit.strength, "censored_at": limits}
-
-
-def _correction_report(correction: CorrectionFit, kept: bool) -> dict[str, Any]:
-    """For JSON; losses are squared errors in units of the law's training error."""
-    return {
-        "kept": kept,
-        "epochs": correction.history.epochs,
-        "best_epoch": correction.history.best_epoch,
-        "validation_loss": correction.loss,
-        "validation_loss_of_law": correction.law_loss,
-        "standard_error": correction.standard_error,
-    }
-
-
-def _outcome_report(model: LearnedModel, train: Batch, validation: Batch) -> dict[str, Any]:
-    """For JSON: errors on both splits, on the scale of the training batch's ranges, and the noise."""
-    phi = FeatureMap.from_batch(train)
-    return {
-        "factual": {
-            name: factual_error(model, batch, phi).as_dict()
-            for name, batch in (("train", train), ("validation", validation))
-        },
-        "noise_scale": dict(zip(train.features, map(float, model.noise_scale), strict=True)),
-    }
+        if kind == "mb_x":
+            return MemorylessModel(fit.law, MemorylessNetwork(d, a, config.mb_x), fit.scaler, scale, spec, law.end)
+        network = (
+            CounterfactualRecurrentNetwork(d, a, config.crn)
+            if kind == "crn"
+            else RecurrentNetwork(d, a, config.rmsn if kind == "rmsn" else config.mb_h)
+        )
+    return RecurrentModel(fit.law, network, fit.scaler, scale, spec, law.end)

@@ -45,6 +45,11 @@ class RecurrentNetwork(nn.Module):
         for parameter in self.outcome[2].parameters():
             nn.init.zeros_(parameter)
 
+    def read(self, inputs: Tensor) -> Tensor:
+        """LSTM outputs ``[N, T, H]`` of inputs ``[N, T, d + A]`` from zero states."""
+        hidden: Tensor = self.lstm(inputs)[0]
+        return hidden
+
     def represent(self, hidden: Tensor) -> Tensor:
         """The LSTM output itself."""
         return hidden

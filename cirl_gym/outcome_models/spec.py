@@ -11,8 +11,12 @@ from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.censoring import clipped_mean
 from cirl_gym.types import Float32Array, FloatArray
 
-WIDENING = 0.25
-"""Share of the observed range by which the bounds go beyond it on either side."""
+WIDENING = 1.5
+"""How many observed ranges the bounds go beyond them on either side.
+
+Wide enough for courses that no expert lets happen: in the simulator, treating at every step doubles the side effects
+that experts were seen to accept. Narrow enough to keep what a planner can imagine within sight of the data.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class OutcomeSpec:
 
 
 def outcome_bounds(train: Batch) -> tuple[FloatArray, FloatArray]:
-    """``[d]`` lowest and highest training value, each a quarter of the range further out.
+    """``[d]`` lowest and highest training value, each one and a half ranges further out.
 
     A feature that was never negative (a volume, a count, a concentration) is not allowed below 0.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -16,10 +16,13 @@ from torch import nn
 from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork, CRNConfig
 from cirl_gym.outcome_models.end_head import EndHead, EndLines, build_network
+from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
+from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.recurrent import CorrectionNetwork, RecurrentModel
+from cirl_gym.outcome_models.recurrent import MemoryNetwork, RecurrentModel
+from cirl_gym.outcome_models.rmsn import PropensityConfig, RMSNConfig
 from cirl_gym.outcome_models.rnn import RecurrentNetwork, RNNConfig
 from cirl_gym.outcome_models.spec import OutcomeSpec
 from cirl_gym.outcome_models.training import TrainingConfig
@@ -28,43 +31,23 @@ from cirl_gym.parameters import TumourParameters
 
 SCHEMA = 1
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
-AnyModel: TypeAlias = AutoregressiveModel | RecurrentModel | OracleModel
+AnyModel: TypeAlias = AutoregressiveModel | RecurrentModel | MemorylessModel | EnsembleModel | OracleModel
+_CONFIGS: dict[type, str] = {CRNConfig: "crn", RMSNConfig: "rmsn", RNNConfig: "mb_h", MLPConfig: "mb_x"}
+_NETWORKS: dict[str, Callable[[int, int, Any], MemoryNetwork | MemorylessNetwork]] = {
+    "crn": CounterfactualRecurrentNetwork,
+    "rmsn": RecurrentNetwork,
+    "mb_h": RecurrentNetwork,
+    "mb_x": MemorylessNetwork,
+}
 
 
 def save_model(model: AnyModel, path: str | os.PathLike[str]) -> None:
-    """Write a model whole: the linear law, a network that corrects one, or the simulator.
+    """Write a model whole: the linear law, a network that corrects one, an ensemble, or the simulator.
 
     Raises:
         ValueError: another kind of model.
     """
-    if isinstance(model, OracleModel):
-        write_model_file(path, {"kind": "oracle", "parameters": asdict(model.parameters)}, {})
-        return
-    if not isinstance(model, AutoregressiveModel | RecurrentModel):
-        raise ValueError(f"save_model: a {type(model).__name__} cannot be saved")
-    spec, end, law = model.spec, model.end, model.law
-    config: dict[str, Any] = {
-        "kind": "ar",
-        "features": list(spec.features),
-        "n_actions": spec.n_actions,
-        "order": law.window.order,
-        "end": {"kind": end.kind, "rate": end.rate, "hidden": end.hidden},
-    }
-    arrays: Arrays = {
-        **_fields("law", law, ("intercept", "coefficients", "effects")),
-        **_fields("spec", spec, ("low", "high", "noise_scale", "floor", "ceiling")),
-        **_fields("end", end.lines, ("low", "high", "noise")),
-        **_fields("end.scaler", end.lines.scaler, ("mean", "scale")),
-    }
-    if end.network is not None:
-        arrays |= _prefixed("end.network", module_arrays(end.network))
-    if isinstance(model, RecurrentModel):
-        is_crn = isinstance(model.network, CounterfactualRecurrentNetwork)
-        config |= {"kind": "crn" if is_crn else "mb_h", "network": asdict(model.network.config)}
-        arrays |= _fields("scaler", model.scaler, ("mean", "scale"))
-        arrays["correction_scale"] = model.correction_scale
-        arrays |= _prefixed("network", module_arrays(model.network))
-    write_model_file(path, config, arrays)
+    write_model_file(path, *_taken_apart(model))
 
 
 def load_model(path: str | os.PathLike[str]) -> AnyModel:
@@ -127,11 +110,49 @@ def load_module_arrays(module: nn.Module, arrays: Mapping[str, npt.NDArray[Any]]
     module.load_state_dict(loaded)
 
 
+def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
+    if isinstance(model, OracleModel):
+        return {"kind": "oracle", "parameters": asdict(model.parameters)}, {}
+    if isinstance(model, EnsembleModel):
+        parts = [_taken_apart(member) for member in model.members]
+        arrays = {"noise_scale": model.noise_scale}
+        for number, (_, own) in enumerate(parts):
+            arrays |= _prefixed(f"member{number}", own)
+        return {"kind": "ensemble", "members": [config for config, _ in parts]}, arrays
+    if not isinstance(model, AutoregressiveModel | RecurrentModel | MemorylessModel):
+        raise ValueError(f"save_model: a {type(model).__name__} cannot be saved")
+    spec, end, law = model.spec, model.end, model.law
+    config: dict[str, Any] = {
+        "kind": "ar",
+        "features": list(spec.features),
+        "n_actions": spec.n_actions,
+        "order": law.window.order,
+        "end": {"kind": end.kind, "rate": end.rate, "hidden": end.hidden},
+    }
+    arrays = {
+        **_fields("law", law, ("intercept", "coefficients", "effects")),
+        **_fields("spec", spec, ("low", "high", "noise_scale", "floor", "ceiling")),
+        **_fields("end", end.lines, ("low", "high", "noise")),
+        **_fields("end.scaler", end.lines.scaler, ("mean", "scale")),
+    }
+    if end.network is not None:
+        arrays |= _prefixed("end.network", module_arrays(end.network))
+    if not isinstance(model, AutoregressiveModel):
+        config |= {"kind": _CONFIGS[type(model.network.config)], "network": asdict(model.network.config)}
+        arrays |= _fields("scaler", model.scaler, ("mean", "scale"))
+        arrays["correction_scale"] = model.correction_scale
+        arrays |= _prefixed("network", module_arrays(model.network))
+    return config, arrays
+
+
 def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     kind = config["kind"]
     if kind == "oracle":
         return OracleModel(TumourParameters(**config["parameters"]))
-    if kind not in ("ar", "crn", "mb_h"):
+    if kind == "ensemble":
+        members = [_build(own, _under(arrays, f"member{i}")) for i, own in enumerate(config["members"])]
+        return EnsembleModel(members, arrays["noise_scale"])
+    if kind != "ar" and kind not in _NETWORKS:
         raise ValueError(f"unknown kind {kind!r}")
     d, a = len(config["features"]), int(config["n_actions"])
     law = LinearLaw(Window(config["order"], d, a), **_part(arrays, "law", ("intercept", "coefficients", "effects")))
@@ -141,16 +162,23 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     end = _build_end(config["end"], arrays, a)
     if kind == "ar":
         return AutoregressiveModel(law, spec, end)
-    settings = {**config["network"], "training": TrainingConfig(**config["network"]["training"])}
-    network: CorrectionNetwork
-    if kind == "crn":
-        network = CounterfactualRecurrentNetwork(d, a, CRNConfig(**settings))
-    else:
-        network = RecurrentNetwork(d, a, RNNConfig(**settings))
+    network = _NETWORKS[kind](d, a, _network_config(kind, config["network"]))
     load_module_arrays(network, _under(arrays, "network"))
     network.eval()
     scaler = Scaler(**_part(arrays, "scaler", ("mean", "scale")))
+    if isinstance(network, MemorylessNetwork):
+        return MemorylessModel(law, network, scaler, arrays["correction_scale"], spec, end)
     return RecurrentModel(law, network, scaler, arrays["correction_scale"], spec, end)
+
+
+def _network_config(kind: str, saved: dict[str, Any]) -> Any:
+    settings = {**saved, "training": TrainingConfig(**saved["training"])}
+    if kind == "rmsn":
+        propensity = saved["propensity"]
+        settings["propensity"] = PropensityConfig(
+            **{**propensity, "training": TrainingConfig(**propensity["training"])}
+        )
+    return next(config for config, name in _CONFIGS.items() if name == kind)(**settings)
 
 
 def _build_end(config: dict[str, Any], arrays: Arrays, n_actions: int) -> EndHead:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from cirl_gym.outcome_models.checkpoint import Parts, TrainingState, read_checkpoint, write_checkpoint
+
+Schedule = Literal["constant", "cosine"]
 Progress = Callable[[int, int], None]
 """Called with (epochs done, epochs planned)."""
 
@@ -36,6 +41,10 @@ class TrainingConfig:
     """Largest norm of a gradient."""
     patience: int = 10
     """Epochs without a better validation loss before training stops."""
+    schedule: Schedule = "constant"
+    """Of the learning rate: as it is, or falling to 0 over the planned epochs as half a cosine."""
+    device: str = "cpu"
+    """Where to train, "cpu" or "cuda"; the trained network is on the CPU."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "fewest_steps", "patience"):
@@ -46,6 +55,36 @@ class TrainingConfig:
                 raise ValueError(f"TrainingConfig.{name} must be positive, got {getattr(self, name)}")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise ValueError(f"TrainingConfig.weight_decay must not be negative, got {self.weight_decay}")
+        if self.schedule not in get_args(Schedule):
+            raise ValueError(f"TrainingConfig.schedule must be 'constant' or 'cosine', got {self.schedule!r}")
+        if torch.device(self.device).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError("TrainingConfig.device is 'cuda', but torch finds no such device here")
+
+    def rate(self, epoch: int) -> float:
+        """Learning rate in an epoch, counted from 1."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        return 0.5 * self.learning_rate * (1 + math.cos(math.pi * (epoch - 1) / self.epochs))
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who looks at a training, and where it is kept while it runs. Nothing here changes its outcome."""
+
+    on_epoch: Callable[[str, int, float], None] | None = None
+    """Called with (name of the network, epoch, validation loss) after every epoch; what it raises ends the training."""
+    checkpoints: Path | None = None
+    """Folder for the state after every epoch. A training that finds its own state there goes on from it."""
+    log: Path | None = None
+    """Folder for TensorBoard: both losses by epoch."""
+
+    def within(self, name: str) -> Watch:
+        """The same for a part of the work, in folders of its name."""
+        folders = {
+            key: None if folder is None else folder / name
+            for key, folder in (("checkpoints", self.checkpoints), ("log", self.log))
+        }
+        return Watch(self.on_epoch, **folders)
 
 
 @dataclass(frozen=True)
@@ -70,14 +109,18 @@ class NotFiniteError(ValueError):
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's global generator seeded inside, as it was before outside.
+def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+    """Torch's global generators seeded inside, as they were before outside.
 
-    Layers draw their first weights, and dropout its masks, from that generator only.
+    Layers draw their first weights, and dropout its masks, from them only.
     """
-    with torch.random.fork_rng(devices=[]):
-        # Only the CPU's generator: torch.manual_seed would also touch accelerators, whose state is not restored.
+    accelerators = [torch.device(device)] if torch.device(device).type == "cuda" else []
+    with torch.random.fork_rng(devices=accelerators):
+        # Only those that are restored: torch.manual_seed would also touch other accelerators.
         torch.default_generator.manual_seed(seed)
+        for accelerator in accelerators:
+            with torch.cuda.device(accelerator):
+                torch.cuda.manual_seed(seed)
         yield
 
 
@@ -89,76 +132,113 @@ def train_network(
     config: TrainingConfig,
     seed: int,
     progress: Progress | None = None,
+    *,
+    name: str = "network",
+    watch: Watch | None = None,
 ) -> History:
-    """Train in place and leave the network in eval mode with the weights of its best epoch.
+    """Train in place and leave the network on the CPU, in eval mode, with the weights of its best epoch.
 
     Args:
         network: what is trained.
-        loss: of the training episodes whose numbers ``[B]`` it is given; the second argument is the share of the
-            planned steps that is done, in [0, 1).
+        loss: of the training episodes whose numbers ``[B]`` it is given, on the device of the configuration; the second
+            argument is the share of the planned steps that is done, in [0, 1).
         validation_loss: called in eval mode without gradients.
         n_episodes: number of training episodes.
         config: how.
         seed: of the order of episodes and of dropout.
         progress: called after every epoch.
+        name: of the network, in the watcher's folders.
+        watch: who looks, and where the training is kept.
 
     Raises:
         NotFiniteError: a loss or gradient is not finite; the message (a ValueError's) names the step, and the best
             weights so far are restored.
+        ValueError: a checkpoint of this name is damaged or of another training.
+        ImportError: a TensorBoard log is asked for and TensorBoard is missing.
     """
-    shuffler = torch.Generator().manual_seed(seed)
+    watch = watch or Watch()
+    network.to(config.device)
     optimiser = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    batch_size = min(config.batch_size, max(n_episodes // config.fewest_steps, 1))
-    planned = config.epochs * math.ceil(n_episodes / batch_size)
-    training: list[float] = []
-    validation = [_validate(network, validation_loss, 0)]
-    best, kept = 0, _copy(network)
-    with seeded(seed):
-        for epoch in range(1, config.epochs + 1):
-            batches = torch.split(torch.randperm(n_episodes, generator=shuffler), batch_size)
+    parts = Parts(network, optimiser, torch.Generator().manual_seed(seed), torch.device(config.device))
+    state = TrainingState(validation=[_validate(network, validation_loss, 0)], kept=_copy(network))
+    # The first validation loss stands for the data and the first weights.
+    identity = {"config": asdict(config), "seed": seed, "episodes": n_episodes, "start": state.validation[0]}
+    path = watch.checkpoints / f"{name}.npz" if watch.checkpoints else None
+    with seeded(seed, config.device), _scalars(watch.log, name) as scalars:
+        if path is not None and path.exists():
+            state = read_checkpoint(path, identity, parts)
+        while state.epoch < config.epochs and state.epoch - state.best < config.patience:
             try:
-                training.append(_epoch(network, loss, optimiser, batches, planned, epoch, config.clip_norm))
-                validation.append(_validate(network, validation_loss, epoch))
+                _epoch(parts, state, loss, validation_loss, n_episodes, config)
             except NotFiniteError as error:
-                _restore(network, kept)
-                raise NotFiniteError(f"{error}; the weights of epoch {best} are kept") from error
-            if validation[-1] < validation[best]:
-                best, kept = epoch, _copy(network)
+                _restore(network, state.kept)
+                good = f"; the last good checkpoint is {path}" if path is not None and path.exists() else ""
+                raise NotFiniteError(f"{error}; the weights of epoch {state.best} are kept{good}") from error
+            if path is not None:
+                write_checkpoint(path, identity, state, parts)
+            scalars(state.latest, state.epoch)
             if progress is not None:
-                progress(epoch, config.epochs)
-            if epoch - best >= config.patience:
-                break
-    _restore(network, kept)
-    if progress is not None and len(training) < config.epochs:
+                progress(state.epoch, config.epochs)
+            if watch.on_epoch is not None:
+                watch.on_epoch(name, state.epoch, state.validation[-1])
+    _restore(network, state.kept)
+    if progress is not None:
         progress(config.epochs, config.epochs)
-    return History(tuple(training), tuple(validation), best)
+    return History(tuple(state.training), tuple(state.validation), state.best)
+
+
+@contextmanager
+def _scalars(folder: Path | None, name: str) -> Iterator[Callable[[dict[str, float], int], Any]]:
+    """Something that takes (values by label, epoch): TensorBoard, or nobody."""
+    if folder is None:
+        yield lambda _values, _epoch: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError('a TensorBoard log needs: pip install "cirl-gym[tensorboard]"') from error
+    with SummaryWriter(str(folder / name)) as writer:
+
+        def write(values: dict[str, float], epoch: int) -> None:
+            for label, value in values.items():
+                writer.add_scalar(f"loss/{label}", value, epoch)
+
+        yield write
 
 
 def _epoch(
-    network: nn.Module,
+    parts: Parts,
+    state: TrainingState,
     loss: Callable[[Tensor, float], Tensor],
-    optimiser: torch.optim.Optimizer,
-    batches: Sequence[Tensor],
-    planned: int,
-    epoch: int,
-    clip_norm: float,
-) -> float:
-    """One pass in train mode: the mean loss per episode."""
-    network.train()
+    validation_loss: Callable[[], float],
+    n_episodes: int,
+    config: TrainingConfig,
+) -> None:
+    """One pass in train mode, one look at the validation episodes, and the best weights so far."""
+    epoch = state.epoch + 1
+    parts.optimiser.param_groups[0]["lr"] = config.rate(epoch)
+    batch_size = min(config.batch_size, max(n_episodes // config.fewest_steps, 1))
+    order = torch.randperm(n_episodes, generator=parts.shuffler).to(parts.device)
+    batches = torch.split(order, batch_size)
+    parts.network.train()
     total = 0.0
     for step, rows in enumerate(batches, start=(epoch - 1) * len(batches)):
-        value = loss(rows, step / planned)
-        optimiser.zero_grad()
+        value = loss(rows, step / (config.epochs * len(batches)))
+        parts.optimiser.zero_grad()
         value.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(network.parameters(), clip_norm)
+        norm = nn.utils.clip_grad_norm_(parts.network.parameters(), config.clip_norm)
         if not (math.isfinite(value.item()) and math.isfinite(norm.item())):
             raise NotFiniteError(
                 f"training stopped at step {step + 1} (epoch {epoch}): the loss is {value.item()} and its gradient's "
                 f"norm {norm.item()}"
             )
-        optimiser.step()
+        parts.optimiser.step()
         total += value.item() * len(rows)
-    return total / sum(len(rows) for rows in batches)
+    validation = _validate(parts.network, validation_loss, epoch)
+    state.training.append(total / n_episodes)
+    state.validation.append(validation)
+    if validation < state.validation[state.best]:
+        state.best, state.kept = epoch, _copy(parts.network)
 
 
 def _validate(network: nn.Module, validation_loss: Callable[[], float], epoch: int) -> float:
@@ -171,9 +251,10 @@ def _validate(network: nn.Module, validation_loss: Callable[[], float], epoch: i
 
 
 def _copy(network: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+    return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
 
 
 def _restore(network: nn.Module, weights: dict[str, Tensor]) -> None:
+    network.cpu()
     network.load_state_dict(weights)
     network.eval()
