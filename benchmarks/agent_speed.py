@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import cirl_gym
 from agents.evaluation import noise_free_values
-from agents.solvers import ALGORITHMS, Curve, Point, Setting, Watcher, train_expert
+from agents.solvers import ALGORITHMS, Algorithm, Curve, Point, Setting, Watcher, train_expert
 from cirl_gym import dynamics
 from cirl_gym.exhaustive import optimum
 from cirl_gym.types import Policy
@@ -31,6 +33,17 @@ SHARE = 0.95
 WATCHES = 50
 MOST = 2_000_000
 """Steps that RecurrentPPO as it comes may take; time ends it earlier."""
+
+
+class Race(NamedTuple):
+    """What has to be reached."""
+
+    setting: Setting
+    """What is to be solved."""
+    watch: Watcher
+    """Says what a policy is worth."""
+    target: float
+    """What it must be worth."""
 
 
 class Deadline(BaseCallback):
@@ -44,11 +57,11 @@ class Deadline(BaseCallback):
         return time.perf_counter() < self._end
 
 
-def as_it_comes(setting: Setting, watch: Watcher, target: float, seed: int, limit: float) -> tuple[Point, ...]:
+def as_it_comes(race: Race, seed: int, limit: float) -> tuple[Point, ...]:
     """RecurrentPPO with its own settings on a DummyVecEnv of eight environments."""
-    env = make_vec_env("CIRLTumour-v0", 8, seed=seed, env_kwargs={"weights": setting.weights})
-    algorithm = RecurrentPPO("MlpLstmPolicy", env, gamma=setting.gamma, seed=seed, device="cpu")
-    curve = Curve(watch, MOST, until=target, watches=MOST // 2_000)
+    env = make_vec_env("CIRLTumour-v0", 8, seed=seed, env_kwargs={"weights": race.setting.weights})
+    algorithm = RecurrentPPO("MlpLstmPolicy", env, gamma=race.setting.gamma, seed=seed, device="cpu")
+    curve = Curve(race.watch, MOST, until=race.target, watches=MOST // 2_000)
     return curve.finished(algorithm.learn(MOST, callback=[curve, Deadline(limit)]))
 
 
@@ -61,33 +74,47 @@ def reached(curve: tuple[Point, ...], target: float) -> str:
     return f"not within {curve[-1].seconds:.0f} s, {curve[-1].steps:,} steps (best {best:.4f})"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(description: str, limited: str) -> argparse.ArgumentParser:
+    """What is raced for, on whom, and how many seconds ``limited`` has."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--weights", type=float, nargs=2, default=(-0.3, -0.7))
     parser.add_argument("--gamma", type=float, default=0.99)
     parser.add_argument("--patients", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=300, help="seconds for RecurrentPPO as it comes")
-    arguments = parser.parse_args()
+    parser.add_argument("--limit", type=float, default=300, help=f"seconds for {limited}")
+    return parser
+
+
+def begin(weights: tuple[float, float], gamma: float, patients: int) -> Race:
+    """A race on one core, announced."""
     torch.set_num_threads(1)
     cirl_gym.register_envs()
-    setting = Setting(tuple(arguments.weights), arguments.gamma)
-    starts = dynamics.draw_start(setting.parameters, arguments.patients, np.random.default_rng(7))
+    setting = Setting((weights[0], weights[1]), gamma)
+    starts = dynamics.draw_start(setting.parameters, patients, np.random.default_rng(7))
 
     def watch(policy: Policy) -> float:
-        return float(noise_free_values(policy, setting.parameters, starts, setting.weights, setting.gamma).mean())
+        return float(noise_free_values(policy, setting.parameters, starts, setting.weights, gamma).mean())
 
-    best = float(optimum(setting.parameters, starts, [(setting.weights, setting.gamma)]).values.mean())
+    best = float(optimum(setting.parameters, starts, [(setting.weights, gamma)]).values.mean())
     chance = float(np.mean([watch(ConstantPolicy(None, 2, np.random.default_rng(i))) for i in range(20)]))
     target = chance + SHARE * (best - chance)
-    print(
-        f"weights {setting.weights}, gamma {setting.gamma}: random {chance:.4f}, optimal {best:.4f}, 95 % {target:.4f}"
-    )
-    for algorithm in ALGORITHMS:
-        found = train_expert(setting, algorithm, watch, seed=arguments.seed, until=target, watches=WATCHES)
-        print(f"{algorithm:>14}, ours: {reached(found.curve, target)}", flush=True)
-    curve = as_it_comes(setting, watch, target, arguments.seed, arguments.limit)
-    print(f" recurrent_ppo as is: {reached(curve, target)}", flush=True)
+    print(f"weights {setting.weights}, gamma {gamma}: random {chance:.4f}, optimal {best:.4f}, 95 % {target:.4f}")
+    return Race(setting, watch, target)
+
+
+def run_ours(race: Race, algorithms: Iterable[Algorithm], seed: int) -> None:
+    """Train with this package, one after the other, and print when each got there."""
+    for algorithm in algorithms:
+        found = train_expert(race.setting, algorithm, race.watch, seed=seed, until=race.target, watches=WATCHES)
+        print(f"{algorithm:>14}, ours: {reached(found.curve, race.target)}", flush=True)
+
+
+def main() -> None:
+    arguments = options((__doc__ or "").splitlines()[0], "RecurrentPPO as it comes").parse_args()
+    race = begin(arguments.weights, arguments.gamma, arguments.patients)
+    run_ours(race, ALGORITHMS, arguments.seed)
+    curve = as_it_comes(race, arguments.seed, arguments.limit)
+    print(f" recurrent_ppo as is: {reached(curve, race.target)}", flush=True)
 
 
 if __name__ == "__main__":

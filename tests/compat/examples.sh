@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Run one of the examples as its head says: the pip lines found there, in a fresh virtual environment, then the script.
+# Run one of the examples, or a benchmark with pip lines, as its head says: these in a fresh virtual environment, then
+# the script.
 #
 #   tests/compat/examples.sh d3rlpy_offline                 every pip line of the head
 #   tests/compat/examples.sh imitation_baselines 1          only the first (2: the second) of its recipes
 #   tests/compat/examples.sh torchrl_collector 1 --steps 5000    options for the script
+#   tests/compat/examples.sh tianshou_drqn 1 --limit 240    a benchmark
 #   PYTHON=python3.12 TORCH="torch==2.13.0 --index-url URL" tests/compat/examples.sh rl_zoo
 #
 # Not part of `make test`: it needs a network and takes minutes. Everything is made in a temporary folder and removed.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 script="$root/examples/${1:?which example? e.g. d3rlpy_offline}.py"
+[ -e "$script" ] || script="$root/benchmarks/$1.py"
+[ -e "$script" ] || { echo "error: neither examples/ nor benchmarks/ has $1.py" >&2; exit 1; }
 recipe=${2:-1}
 shift; shift || true
 
