@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from sb3_contrib import RecurrentPPO
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -46,6 +51,28 @@ class RecurrentPPOConfig:
             raise ValueError("RecurrentPPOConfig: learning_rate must be positive, gae_lambda in [0, 1], entropy >= 0")
 
 
+class WarningLstmPolicy(RecurrentActorCriticPolicy):
+    """sb3-contrib's ``MlpLstmPolicy``, which says so where memory is missing.
+
+    Without a word the state would be zeros in the middle of an episode, and the policy another one.
+    """
+
+    def predict(
+        self,
+        observation: npt.NDArray[Any] | dict[str, npt.NDArray[Any]],
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
+        """As in sb3-contrib; warns where there is no state although ``episode_start`` says that an episode goes on."""
+        if state is None and episode_start is not None and not np.all(episode_start):
+            told = "RecurrentPPO: no state was given although an episode is under way; its history is lost"
+            warnings.warn(told, stacklevel=3)
+        answer: tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]
+        answer = super().predict(observation, state, episode_start, deterministic)
+        return answer
+
+
 def train_recurrent_ppo(
     env: VecEnv,
     gamma: float,
@@ -75,7 +102,7 @@ def train_recurrent_ppo(
     # Small recurrent networks are slower with more threads, and results stay the same to the byte.
     torch.set_num_threads(1)
     algorithm = RecurrentPPO(
-        "MlpLstmPolicy",
+        WarningLstmPolicy,
         env,
         n_steps=config.rollout,
         batch_size=config.rollout * env.num_envs,

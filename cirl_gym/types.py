@@ -100,6 +100,9 @@ class OutcomeModel(Protocol):
     def noise_scale(self) -> FloatArray:
         """``[d]`` standard deviation of the observed outcome around the expected one, raw units."""
 
+    def noise(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""
+
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """``[d]`` lower and upper limit of any outcome, raw units; predictions and samples stay inside."""

@@ -110,5 +110,5 @@ def follow(
     ended = ends < model.end_probability(states)[rows, actions]
     obs = expected
     if noise is not None:
-        obs = np.clip(expected + model.noise_scale * noise, *model.bounds).astype(np.float32)
+        obs = np.clip(expected + model.noise(noise), *model.bounds).astype(np.float32)
     return Step(model.advance(states, actions, obs), obs, expected, ended)

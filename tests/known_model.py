@@ -35,6 +35,9 @@ class KnownModel:
     def noise_scale(self) -> FloatArray:
         return np.array([0.25, 0.25])
 
+    def noise(self, normals: FloatArray) -> FloatArray:
+        return normals * self.noise_scale
+
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         return np.full(2, -1e3), np.full(2, 1e3)

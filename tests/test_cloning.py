@@ -1,4 +1,4 @@
-"""Behaviour cloning: memory that is carried and cleared, probabilities that are right, and small tables."""
+"""Behaviour cloning: probabilities that are right, and small tables (its memory: test_cases_recurrent.py)."""
 
 from __future__ import annotations
 
@@ -42,12 +42,8 @@ def seen(batch, t):
     return observation(batch.obs[:, t], previous, batch.n_actions)
 
 
-def test_stepping_is_the_training_path(policy, batch):
-    logs, state = policy.log_probabilities(batch), None
-    for t in range(batch.horizon):
-        probability, state = policy.step(seen(batch, t), state, np.full(len(batch), t == 0))
-        live = batch.mask[:, t]
-        np.testing.assert_allclose(np.log(probability[live]), logs[live, t], **TIGHT)
+def test_probabilities_sum_to_one_and_padding_has_none(policy, batch):
+    logs = policy.log_probabilities(batch)
     assert (logs[~batch.mask] == 0).all()
     assert np.exp(logs[batch.mask]).sum(axis=1) == pytest.approx(1)
 
@@ -71,14 +67,6 @@ def test_the_future_and_the_action_itself_are_not_seen(policy, batch):
     assert not np.array_equal(moved[:, 4], policy.log_probabilities(batch)[:, 4])
 
 
-def test_two_pasts_with_the_same_last_observation_differ(policy, batch):
-    early = batch.obs.copy()
-    early[:, 0] += 1
-    other = policy.log_probabilities(replace(batch, obs=early))
-    long = batch.lengths > 3
-    assert not np.allclose(other[long, 3], policy.log_probabilities(batch)[long, 3], atol=1e-4)
-
-
 def test_a_row_of_zeros_counts(policy, batch):
     long = batch.take(batch.lengths > 5)
     obs = long.obs.copy()
@@ -88,21 +76,7 @@ def test_a_row_of_zeros_counts(policy, batch):
     assert not np.array_equal(policy.log_probabilities(zero)[:, 3], policy.log_probabilities(nearly)[:, 3])
 
 
-def test_memory_is_cleared_where_an_episode_starts(policy, batch):
-    state = None
-    for t in range(3):
-        _, state = policy.step(seen(batch, t), state, np.full(len(batch), t == 0))
-    fresh = seen(batch, 0)
-    start = np.arange(len(batch)) % 2 == 0
-    mixed, _ = policy.step(fresh, state, start)
-    alone, _ = policy.step(fresh, None, np.ones(len(batch), dtype=np.bool_))
-    np.testing.assert_allclose(mixed[start], alone[start], **TIGHT)
-    assert not np.allclose(mixed[~start], alone[~start], atol=1e-4)
-
-
-def test_a_lost_memory_is_noticed(policy, batch):
-    with pytest.warns(UserWarning, match="the history is lost"):
-        policy.predict(seen(batch, 2))
+def test_observations_of_another_shape_are_refused(policy):
     with pytest.raises(ValueError, match=r"\[n, 5\]"):
         policy.predict(np.zeros((4, 3)))
 

@@ -45,6 +45,9 @@ class Counting:
     noise_scale = np.zeros(2)
     bounds = (np.zeros(2), np.full(2, 1000.0))
 
+    def noise(self, normals):
+        return normals * self.noise_scale
+
     def encode(self, batch):
         return np.concatenate(
             [batch.obs, np.broadcast_to(np.arange(batch.horizon + 1), batch.obs.shape[:2])[..., None]], 2

@@ -1,4 +1,4 @@
-"""The recurrent Q-learner as a Stable-Baselines3 algorithm (cases 9 to 13)."""
+"""The recurrent Q-learner as a Stable-Baselines3 algorithm (cases 9 to 13: test_cases_recurrent.py)."""
 
 from __future__ import annotations
 
@@ -73,39 +73,7 @@ def test_known_q_values_are_found(arguments):
 # Memory: acting, learning, starts of episodes.
 
 
-def test_what_was_seen_before_changes_the_values():
-    model = small_drqn(Counting())
-    rng = np.random.default_rng(0)
-    one, other = rng.random((2, 5, 3)).astype(np.float32)
-    other[-1] = one[-1]
-    assert np.abs(walk(model, one)[-1] - walk(model, other)[-1]).max() > 1e-3
-
-
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_an_episode_that_begins_forgets_the_one_before(cell):
-    model = small_drqn(Counting(), policy_kwargs=SMALL | {"cell": cell})
-    rng = np.random.default_rng(0)
-    # Row 0 has episodes of 3 steps, row 1 one of 20.
-    seen = rng.random((20, 2, 3)).astype(np.float32)
-    changed = seen.copy()
-    changed[:3, 0] += 1
-
-    def run(obs):
-        state, found = None, []
-        for t in range(20):
-            q, state, _ = model.policy.q_values(obs[t], state, np.array([t % 3 == 0, t == 0]))
-            found.append(q.numpy())
-        return np.array(found)
-
-    first, second = run(seen), run(changed)
-    assert np.abs(first[:3, 0] - second[:3, 0]).min() > 0
-    np.testing.assert_array_equal(first[3:], second[3:])
-    np.testing.assert_array_equal(first[:, 1], second[:, 1])
-    # As if the episode were the first that was ever seen.
-    np.testing.assert_allclose(first[3:6, 0], walk(model, seen[3:6, 0]), atol=1e-6)
-
-
-def test_learning_sees_the_values_that_acting_saw():
+def test_case_11_learning_sees_the_values_that_acting_saw():
     model = small_drqn(counting(3), learning_starts=10**6)
     acted = []
     ask = model.policy.q_values

@@ -22,6 +22,9 @@ class Adds:
     noise_scale = np.zeros(2)
     bounds = (np.full(2, -np.inf), np.full(2, np.inf))
 
+    def noise(self, normals):
+        return normals * self.noise_scale
+
     def start(self, obs):
         return obs
 

@@ -22,11 +22,11 @@ class Still(KnownModel):
 
     def __init__(self, noise: float = 0.0) -> None:
         super().__init__(ends=False)
-        self.noise = noise
+        self.spread = noise
 
     @property
     def noise_scale(self):
-        return np.full(2, self.noise)
+        return np.full(2, self.spread)
 
     def predict(self, states):
         return np.repeat(states[..., None, :2], 3, axis=-2)

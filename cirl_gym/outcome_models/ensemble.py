@@ -52,6 +52,11 @@ class EnsembleModel:
         """A, the number of actions."""
         return self.members[0].n_actions
 
+    def noise(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., d]``, raw units: the means of the members' for the same standard normal numbers."""
+        mean: FloatArray = np.mean([member.noise(normals) for member in self.members], axis=0)
+        return mean
+
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """``[d]`` lower and upper limit of any outcome: the widest of the members'."""

@@ -17,7 +17,13 @@ from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork, CRNConfi
 from cirl_gym.outcome_models.end_fit import EndHeadConfig, EndReport, fit_end_head
 from cirl_gym.outcome_models.end_head import EndHead, EndLines
 from cirl_gym.outcome_models.ensemble import EnsembleModel
-from cirl_gym.outcome_models.fit_report import correction_report, law_report, outcome_report, residual_scale
+from cirl_gym.outcome_models.fit_report import (
+    correction_report,
+    law_report,
+    outcome_report,
+    residual_noise,
+    residual_scale,
+)
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
 from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
@@ -236,7 +242,8 @@ def _with_noise_and_end(
     watch: Watch | None,
 ) -> tuple[LearnedModel, EndReport]:
     train, validation = splits
-    spec = replace(model.spec, noise_scale=residual_scale(model, validation, train, fit.limits))
+    scale = residual_scale(model, validation, train, fit.limits)
+    spec = replace(model.spec, noise_scale=scale, residuals=residual_noise(model, validation, fit.limits, scale))
     raw = [model.raw(model.encode(batch)[:, :-1]) for batch in splits]
     predicted = ((train, raw[0]), (validation, raw[1]))
     end, report = fit_end_head(predicted, fit.scaler, spec.noise_scale, config, seed, watch=watch)

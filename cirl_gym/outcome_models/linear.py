@@ -87,6 +87,10 @@ class LawModel(ABC):
         """``[d]`` standard deviation of the outcome around the prediction, raw units."""
         return self.spec.noise_scale
 
+    def noise(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""
+        return self.spec.noise(normals)
+
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """``[d]`` lower and upper limit of any outcome, raw units."""

@@ -36,6 +36,10 @@ class OracleModel:
         """States ``[n, S]`` after one observation ``[n, 2]``."""
         return self._pack(dynamics.initial_state(self.parameters, obs.astype(np.float64)))
 
+    def noise(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., 2]`` for standard normal numbers ``[.., 2]``."""
+        return normals * self.noise_scale
+
     def encode(self, batch: Batch) -> Float32Array:
         """States ``[N, T+1, S]`` of every history; zero past the end."""
         return fold(self, batch)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.censoring import clipped_mean
+from cirl_gym.outcome_models.noise import ResidualNoise
 from cirl_gym.types import Float32Array, FloatArray
 
 WIDENING = 1.5
@@ -42,6 +43,9 @@ class OutcomeSpec:
     ceiling: FloatArray
     """``[d]`` limit at which outcomes pile up from below, raw units; inf where there is none."""
 
+    residuals: ResidualNoise | None = None
+    """Law of the residuals; default: normal and independent with ``noise_scale``."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         for name in ("low", "high", "noise_scale"):
@@ -58,6 +62,10 @@ class OutcomeSpec:
             object.__setattr__(self, name, array)
         if (self.low > self.high).any() or (self.noise_scale < 0).any():
             raise ValueError(f"OutcomeSpec: low must not exceed high and noise not be negative, got {self}")
+
+    def noise(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""
+        return normals * self.noise_scale if self.residuals is None else self.residuals(normals)
 
     def expected(self, raw: FloatArray) -> Float32Array:
         """Expected outcomes ``[.., d]``, float32, where the law says ``raw`` before any limit."""

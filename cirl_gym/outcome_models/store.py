@@ -20,6 +20,7 @@ from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
 from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
+from cirl_gym.outcome_models.noise import ResidualNoise
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.recurrent import MemoryNetwork, RecurrentModel
 from cirl_gym.outcome_models.rmsn import PropensityConfig, RMSNConfig
@@ -135,6 +136,8 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
         **_fields("end", end.lines, ("low", "high", "noise")),
         **_fields("end.scaler", end.lines.scaler, ("mean", "scale")),
     }
+    if spec.residuals is not None:
+        arrays |= _fields("residuals", spec.residuals, ("quantiles", "mixing"))
     if end.network is not None:
         arrays |= _prefixed("end.network", module_arrays(end.network))
     if not isinstance(model, AutoregressiveModel):
@@ -156,9 +159,10 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
         raise ValueError(f"unknown kind {kind!r}")
     d, a = len(config["features"]), int(config["n_actions"])
     law = LinearLaw(Window(config["order"], d, a), **_part(arrays, "law", ("intercept", "coefficients", "effects")))
-    spec = OutcomeSpec(
-        tuple(config["features"]), a, **_part(arrays, "spec", ("low", "high", "noise_scale", "floor", "ceiling"))
-    )
+    known = _part(arrays, "spec", ("low", "high", "noise_scale", "floor", "ceiling"))
+    # Runs of before residuals had laws of their own have none.
+    residuals = ResidualNoise(**_under(arrays, "residuals")) if "residuals.mixing" in arrays else None
+    spec = OutcomeSpec(tuple(config["features"]), a, **known, residuals=residuals)
     end = _build_end(config["end"], arrays, a)
     if kind == "ar":
         return AutoregressiveModel(law, spec, end)
