@@ -222,17 +222,21 @@ def fit_cloning(
     network.start_from(base)
     start = module_arrays(network)
     inputs, held_out = (torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]) for batch in (train, validation))
-    targets, mask = torch.from_numpy(train.actions.copy()), torch.from_numpy(train.mask)
+    placed, targets, mask = (
+        rows.to(config.training.device)
+        for rows in (inputs, torch.from_numpy(train.actions.copy()), torch.from_numpy(train.mask))
+    )
 
     def loss(chosen: Tensor, _share: float) -> Tensor:
         live = mask[chosen]
         # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
-        hidden = network.lstm(inputs[chosen])[0][live]
-        return cross_entropy(network.logits(inputs[chosen][live], hidden), targets[chosen][live])
+        hidden = network.lstm(placed[chosen])[0][live]
+        return cross_entropy(network.logits(placed[chosen][live], hidden), targets[chosen][live])
 
     def validation_losses() -> FloatArray:
         with torch.no_grad():
-            return episode_losses(network.sequence_logits(held_out).double().numpy(), validation)
+            logits = network.sequence_logits(held_out.to(network.direct.weight.device))
+            return episode_losses(logits.double().cpu().numpy(), validation)
 
     network.eval()
     before = validation_losses()

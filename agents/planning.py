@@ -35,7 +35,7 @@ def plan(
     Args:
         model: world model; its expected outcomes are followed, and what comes later counts with the probability of
             getting there (1 - p_end).
-        feature_map: scaling of phi.
+        feature_map: picks the d outcomes and scales them to phi.
         estimate: values by which unfinished plans are compared.
         t: time of the histories.
         horizon: number of actions of a whole episode.

@@ -17,7 +17,7 @@ _LEVEL, _DIFFERENCE = 0.3, 0.2
 
 
 class StagedNetwork(nn.Module):
-    """psi(h_t, a; w) for t = 0..T-1, one multi-layer perceptron per t.
+    """psi(h_t, a; w) for t = 0..T-1, one multi-layer perceptron per t; its d features are those that w weighs.
 
     A network's output is the average of phi over the time that is left: multiplied by the discounted number of steps
     left it becomes psi, so that every stage learns numbers of the same size. The level that all actions share and the

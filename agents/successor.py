@@ -187,7 +187,7 @@ class SuccessorAgent:
 
         Args:
             w: ``[d]`` preferences.
-            starts: ``[n, d]`` first observations, raw units.
+            starts: ``[n, D]`` first observations, raw units.
         """
         weights = self.checked_weights(w)
         psi = self.planned_psi(0, self.model.start(starts), np.tile(weights, (len(starts), 1)))
@@ -200,6 +200,7 @@ class SuccessorAgent:
         config = {
             "kind": "successor",
             "features": self.feature_map.features,
+            "observed": self.feature_map.of,
             "n_actions": self.model.n_actions,
             "gamma": self.gamma,
             "horizon": self.horizon,
@@ -226,7 +227,9 @@ class SuccessorAgent:
             if config["kind"] != "successor":
                 raise ValueError(f"the kind is {config['kind']!r}")
             features, mean, scale = tuple(config["features"]), arrays.pop("state_mean"), arrays.pop("state_scale")
-            feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"))
+            # A file of an earlier version does not say what was observed: every feature was an outcome.
+            observed = tuple(config.get("observed", features))
+            feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"), observed)
             gamma, horizon, width = config["gamma"], config["horizon"], config["width"]
             network = StagedNetwork(
                 len(mean), len(features), config["n_actions"], gamma, horizon, tuple(config["hidden"])
@@ -235,15 +238,16 @@ class SuccessorAgent:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a whole successor-feature agent: {error!r}") from error
         states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
-        if (model.features, model.n_actions, states) != (features, network.n_actions, len(mean)):
+        if (model.features, model.n_actions, states) != (observed, network.n_actions, len(mean)):
             raise ValueError(f"{path} was trained in another world model: its features, actions or states differ")
         return cls(model, feature_map, network, gamma, mean, scale, width)
 
     def checked_weights(self, w: npt.ArrayLike) -> FloatArray:
         """Weights scaled to L1 norm 1 (the policy does not change; the network has seen no other scale); 0 stays 0."""
         weights = np.asarray(w, dtype=np.float64)
-        if weights.shape != (len(self.model.features),) or not np.isfinite(weights).all():
-            raise ValueError(f"w must be {len(self.model.features)} finite numbers, got {weights}")
+        outcomes = self.feature_map.features
+        if weights.shape != (len(outcomes),) or not np.isfinite(weights).all():
+            raise ValueError(f"w must be {len(outcomes)} finite numbers, got {weights}")
         norm = np.abs(weights).sum()
         return weights / norm if norm > 0 else weights
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,8 @@ class SuccessorPolicy:
     ) -> tuple[IntArray, tuple[npt.NDArray[np.generic], ...]]:
         """Actions ``[n]`` for observations ``[n, d + A]`` (see :class:`cirl_gym.types.Policy`).
 
+        Warns where neither a state nor ``episode_start`` is given although an action was already taken.
+
         Raises:
             ValueError: the observation has another shape, memory or the previous action is missing although an episode
                 is under way, or an episode is longer than the agent's horizon.
@@ -47,7 +50,7 @@ class SuccessorPolicy:
         episode_start: npt.NDArray[np.bool_] | None,
     ) -> tuple[FloatArray, tuple[npt.NDArray[np.generic], ...]]:
         """Q ``[n, A]`` and the memory (states ``[n, S]``, time ``[n]``) after seeing the observation."""
-        d, n_actions = len(self.w), self.agent.model.n_actions
+        d, n_actions = len(self.agent.model.features), self.agent.model.n_actions
         if observation.ndim != 2 or observation.shape[1] != d + n_actions:
             raise ValueError(f"predict: observations must be [n, {d + n_actions}], got {observation.shape}")
         obs, hot = observation[:, :d], observation[:, d:]
@@ -63,6 +66,9 @@ class SuccessorPolicy:
             times = np.where(begin, 0, np.asarray(state[1]) + 1)
         elif not begin.all():
             raise ValueError("predict: state is None although episode_start says that an episode is under way")
+        elif episode_start is None and hot.any():
+            told = "SuccessorPolicy: no state was given although an action was already taken; the history is lost"
+            warnings.warn(told, stacklevel=3)
         self.agent.check_horizon(int(times.max()) + 1)
         q = np.zeros((len(obs), n_actions))
         for t in np.unique(times):

@@ -60,7 +60,8 @@ def fit_agent(
         gamma: discount factor in [0, 1].
         signs: ``[d]`` -1 or +1 where the sign of a weight is known (default: lower is better in the simulator, free
             elsewhere).
-        feature_map: how outcomes are scaled (default: the environment's or simulator's own, a batch's ranges).
+        feature_map: which features are outcomes and how they are scaled (default: the environment's or simulator's own,
+            a batch's ranges of all features).
         config: how to train.
         seed: everything that is drawn; the same seed gives the same agent, to the byte.
         progress: called with (done, total).

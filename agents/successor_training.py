@@ -34,9 +34,9 @@ class Problem:
     model: OutcomeModel
     """phi before scaling."""
     feature_map: FeatureMap
-    """Scaling of phi."""
+    """Which of the model's D features are outcomes, and how they are scaled to phi."""
     starts: Float32Array
-    """``[n, d]`` first observations to imagine from."""
+    """``[n, D]`` first observations to imagine from."""
     horizon: int
     """T: episodes end after T actions, and nothing counts after it (the paper's finite horizon)."""
     gamma: float
@@ -47,8 +47,8 @@ class Problem:
     """Observed histories to learn on beside the imagined ones."""
 
     def __post_init__(self) -> None:
-        if self.feature_map.features != self.model.features:
-            raise ValueError(f"the feature map is of {self.feature_map.features}, the model of {self.model.features}")
+        if self.feature_map.of != self.model.features:
+            raise ValueError(f"the feature map is of {self.feature_map.of}, the model of {self.model.features}")
         if self.histories is not None and self.histories.horizon > self.horizon:
             raise ValueError(f"the histories have up to {self.histories.horizon} steps, the horizon is {self.horizon}")
         if self.histories is not None and self.histories.features != self.model.features:
@@ -106,7 +106,7 @@ def fit_successor(
     scale = live.std(axis=0, dtype=np.float64)
     network = StagedNetwork(
         n_inputs=states.shape[2],
-        n_features=len(problem.model.features),
+        n_features=len(problem.feature_map.features),
         n_actions=problem.model.n_actions,
         gamma=problem.gamma,
         horizon=problem.horizon,

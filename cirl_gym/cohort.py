@@ -73,8 +73,8 @@ class OfCohort:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the d features."""
-        return self._cohort.feature_map.features
+        """Names of the D observed features; those that are weighed are ``feature_map.features``."""
+        return self._cohort.feature_map.of
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -96,7 +96,7 @@ class Cohort(Protocol):
 
     @property
     def feature_map(self) -> FeatureMap:
-        """Phi, and the names of the d features."""
+        """Phi, and the names of the D observed features and of the d that it weighs."""
 
     @property
     def weights(self) -> FloatArray:

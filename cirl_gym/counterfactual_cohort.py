@@ -33,7 +33,7 @@ products, and a row's numbers would not be the same to the last bit alone and am
 class CounterfactualCohort:
     """n histories as a :class:`~cirl_gym.cohort.Cohort`: h' = (h, a, phi(h, a)) (paper, appendix C).
 
-    Every beginning and every step takes 1 + d uniform numbers of a row's stream: which episode begins, or whether the
+    Every beginning and every step takes 1 + D uniform numbers of a row's stream: which episode begins, or whether the
     process ends; and the noise of the outcome, used or not, so that an option changes nothing but what it names.
 
     Args:
@@ -72,7 +72,7 @@ class CounterfactualCohort:
 
     @property
     def obs(self) -> Float32Array:
-        """``[n, d]`` the current observation, raw units."""
+        """``[n, D]`` the current observation, raw units."""
         return self._obs.copy()
 
     def read(self, options: Mapping[str, Any]) -> CounterfactualStart:
@@ -152,7 +152,7 @@ class CounterfactualCohort:
         if len(wrong):
             row, k = wrong[0]
             raise ValueError(
-                f"the outcome model predicts {obs[row, k]} for {self.feature_map.features[k]!r}, "
+                f"the outcome model predicts {obs[row, k]} for {self.source.batch.features[k]!r}, "
                 "outside the bounds that it states"
             )
 

@@ -35,12 +35,12 @@ class CounterfactualEnv(CohortEnv):
 
     ## Observation Space
 
-    A float32 ``Box`` of shape (d + A,): the features in raw units, then the one-hot previous action.
+    A float32 ``Box`` of shape (D + A,): the features in raw units, then the one-hot previous action.
 
     | Num      | Observation                    | Min                       | Max                      |
     |----------|--------------------------------|---------------------------|--------------------------|
-    | 0..d-1   | feature                        | least of model and batch  | most of model and batch  |
-    | d..d+A-1 | 1 for the previous action      | 0                         | 1                        |
+    | 0..D-1   | feature                        | least of model and batch  | most of model and batch  |
+    | D..D+A-1 | 1 for the previous action      | 0                         | 1                        |
 
     The last A are all 0 where no action came before. The limits are those of ``model.bounds`` and of the batch's own
     observations, one float32 step wider. ``info["outside_support"]`` is True where a feature leaves the range that the
@@ -49,8 +49,9 @@ class CounterfactualEnv(CohortEnv):
     ## Rewards
 
     ``w . phi(h, a)`` with phi the model's expected outcome, scaled by the feature map (paper, equation 1); also when
-    the observation is sampled. ``info["phi"]`` holds phi(h, a), float64 ``[d]``. The weights of a run are those that it
-    found. With ``model`` and ``batch`` and without ``weights`` the reward is 0: what it is, is then the question.
+    the observation is sampled. ``info["phi"]`` holds phi(h, a), float64 ``[d]``, of the d features that the map weighs
+    (all D, unless it or the run says otherwise). The weights of a run are those that it found. With ``model`` and
+    ``batch`` and without ``weights`` the reward is 0: what it is, is then the question.
 
     ## Starting State
 
@@ -70,8 +71,8 @@ class CounterfactualEnv(CohortEnv):
 
     - ``episode`` and ``step``: begin at h_t of an episode of the batch, given by its position or, as text, its id; the
       step is 0 if left out.
-    - ``patient``: begin with this first observation ``[d]``.
-    - ``history``: begin after these observations and actions: a pair (obs ``[k+1, d]``, actions ``[k]``), or a batch of
+    - ``patient``: begin with this first observation ``[D]``.
+    - ``history``: begin after these observations and actions: a pair (obs ``[k+1, D]``, actions ``[k]``), or a batch of
       one episode.
     - ``outcome``: observe the ``"expected"`` outcome (default), or a ``"sampled"`` one: the expected one with noise of
       ``model.noise_scale``.
@@ -83,9 +84,10 @@ class CounterfactualEnv(CohortEnv):
     - ``run``: a folder that ``cirl demo`` or ``cirl explain`` has written; or
     - ``model`` and ``batch``: an :class:`~cirl_gym.types.OutcomeModel`, and where episodes begin and which observations
       count as seen.
-    - ``feature_map``: scales outcomes to phi (default: the run's, or the batch's ranges).
+    - ``feature_map``: says which features are outcomes and scales them to phi (default: the run's, or the batch's
+      ranges of all features).
     - ``end``: ``"learned"`` (default) draws from ``model.end_probability``; ``"never"``; or a rule, a function from
-      observations ``[n, d]`` in raw units to ``[n]`` bool.
+      observations ``[n, D]`` in raw units to ``[n]`` bool.
     - ``horizon``: the time limit in actions (default: the batch's longest episode).
     - ``observation``: ``"flat"`` (default) or ``"dict"``.
     - ``previous_action``: show the previous action (default True).

@@ -28,13 +28,13 @@ class CounterfactualOptions(TypedDict, total=False):
     step: int | None
     """With ``episode``: how many of its actions belong to the beginning."""
     patient: npt.ArrayLike | None
-    """A first observation ``[d]``."""
+    """A first observation ``[D]``."""
     history: Batch | tuple[npt.ArrayLike, npt.ArrayLike] | None
-    """A batch of one episode, or (obs ``[k+1, d]``, actions ``[k]``)."""
+    """A batch of one episode, or (obs ``[k+1, D]``, actions ``[k]``)."""
     outcome: Literal["expected", "sampled"] | None
     """What is observed."""
     weights: npt.ArrayLike | None
-    """``[d]``, L1 norm at most 1."""
+    """``[d]``, one per outcome, L1 norm at most 1."""
 
 
 OPTIONS = (*CounterfactualOptions.__annotations__, "horizon")
@@ -71,7 +71,7 @@ def counterfactual_start(
         ValueError: an option is not possible; the message names it.
     """
     batch, d, histories = source.batch, len(source.batch.features), None
-    weights = weight_rows(given.get("weights", source.weights), n, batch.features)
+    weights = weight_rows(given.get("weights", source.weights), n, source.feature_map.features)
     outcome = given.get("outcome", "expected")
     if outcome not in ("expected", "sampled"):
         raise ValueError(f"option 'outcome' must be 'expected' or 'sampled', got {outcome!r}")

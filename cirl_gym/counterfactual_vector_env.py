@@ -33,8 +33,8 @@ class CounterfactualVectorEnv(CohortVectorEnv):
         observation: ``"flat"`` or ``"dict"``.
         previous_action: show the previous action.
         autoreset_mode: see :class:`~cirl_gym.vector_env.CohortVectorEnv`.
-        **options: ``episode`` and ``step`` also as ``[n]``, ``patient`` and ``weights`` also as ``[n, d]``, ``history``
-            also as a batch of n episodes.
+        **options: ``episode`` and ``step`` also as ``[n]``, ``patient`` also as ``[n, D]``, ``weights`` as ``[n, d]``,
+            ``history`` also as a batch of n episodes.
 
     Raises:
         ValueError: an argument is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.

@@ -19,9 +19,9 @@ class Course:
     """
 
     feature_map: FeatureMap
-    """Names of the d features; their ranges are the least that the axes of a picture show."""
+    """Names of the D observed features; the ranges of its outcomes are the least that the axes of a picture show."""
     obs: FloatArray
-    """``[k+1, d]`` observations, raw units."""
+    """``[k+1, D]`` observations, raw units."""
     actions: tuple[int, ...]
     """The k actions, each in 0..A-1."""
     action_names: tuple[str, ...]
@@ -29,12 +29,12 @@ class Course:
     earned: float
     """Sum of the rewards so far, undiscounted."""
     limits: FloatArray | None = None
-    """``[d]`` raw values at which the process ends, NaN for a feature that has none; None: no feature has one."""
+    """``[D]`` raw values at which the process ends, NaN for a feature that has none; None: no feature has one."""
     horizon: int | None = None
     """The most actions that the episode can have; None: not known."""
 
     def __post_init__(self) -> None:
-        d = len(self.feature_map.features)
+        d = len(self.feature_map.of)
         obs = np.array(self.obs, dtype=np.float64)
         limits = np.full(d, np.nan) if self.limits is None else np.array(self.limits, dtype=np.float64)
         actions = tuple(int(action) for action in self.actions)
@@ -62,7 +62,7 @@ def line(course: Course) -> str:
     did = names[course.actions[-1] + 1 if k else 0].ljust(max(map(len, names)))
     parts = [step, did]
     limits = np.full(len(course.obs[-1]), np.nan) if course.limits is None else course.limits
-    for name, value, limit in zip(course.feature_map.features, course.obs[-1], limits, strict=True):
+    for name, value, limit in zip(course.feature_map.of, course.obs[-1], limits, strict=True):
         parts.append(f"{name} {value:.2f}" + ("" if np.isnan(limit) else f" (limit {limit:g})"))
     # Adding 0.0 turns the -0.0 of a reward that rounds to nothing into 0.0.
     return "  ".join([*parts, f"reward so far {round(course.earned, 3) + 0.0:.3f}"]) + "\n"

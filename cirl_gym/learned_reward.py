@@ -27,11 +27,11 @@ class LinearReward:
     """R(outcome) = w . phi(outcome), with phi the scaling that w was learned with (paper, equations 1 and 23).
 
     Raises:
-        ValueError: not one finite weight per feature, or their absolute values add up to more than 1.
+        ValueError: not one finite weight per outcome, or their absolute values add up to more than 1.
     """
 
     feature_map: FeatureMap
-    """Names of the d features and the ranges that scale them."""
+    """Names of the d outcomes and the ranges that scale them, and where they stand among D observed features."""
     weights: FloatArray
     """``[d]`` reward weights."""
 
@@ -40,41 +40,35 @@ class LinearReward:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the d features, in the order of the weights."""
+        """Names of the d outcomes, in the order of the weights."""
         return self.feature_map.features
 
     def __call__(self, outcomes: npt.ArrayLike) -> FloatArray:
-        """Rewards ``[..]`` float64 of outcomes ``[.., d]`` in raw units: what the actions led to.
+        """Rewards ``[..]`` float64 of outcomes ``[.., D]`` in raw units: what the actions led to.
+
+        A reward that :func:`load_reward` has read takes the d outcomes that it weighs, in the order of ``features``.
 
         Raises:
             ValueError: the last axis does not hold one number per feature.
         """
-        raw = np.asarray(outcomes, dtype=np.float64)
-        if raw.ndim == 0 or raw.shape[-1] != len(self.features):
-            raise ValueError(
-                f"outcomes must be [.., {len(self.features)}], one for each of {', '.join(self.features)}; "
-                f"got shape {raw.shape}"
-            )
-        return np.asarray(reward(self.feature_map(raw), self.weights))
+        return np.asarray(reward(self.feature_map(outcomes), self.weights))
 
-    def ordered(self, features: Sequence[str]) -> LinearReward:
-        """The same reward of outcomes whose features come in another order.
+    def among(self, features: Sequence[str]) -> LinearReward:
+        """The same reward, read from more features or from features in another order.
 
         Raises:
-            ValueError: ``features`` are not the names of this reward's; those that differ are listed.
+            ValueError: an outcome is not among them; those that differ are listed.
         """
         names = tuple(features)
-        missing, unknown = (
+        missing, more = (
             [name for name in a if name not in b] for a, b in ((self.features, names), (names, self.features))
         )
-        if missing or unknown or len(names) != len(self.features):
+        if missing or len(set(names)) < len(names):
             raise ValueError(
-                f"the reward is of other features than the environment: only the reward has {missing}, only the "
-                f"environment has {unknown}"
+                f"the reward is of other features than {', '.join(names)}: only the reward has {missing}, which lacks "
+                f"{more}"
             )
-        order = [self.features.index(name) for name in names]
-        ranges = FeatureMap(names, self.feature_map.low[order], self.feature_map.high[order])
-        return LinearReward(ranges, self.weights[order])
+        return LinearReward(self.feature_map.among(names), self.weights)
 
 
 RunOrReward: TypeAlias = str | os.PathLike[str] | LinearReward
@@ -112,8 +106,8 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Pay the reward that a run has found, instead of the environment's own.
 
     It weighs the outcome that the environment's own reward weighs, ``info["phi"]`` (in ``CIRLCounterfactual-v0`` with
-    sampled observations the expected one), brought to raw units by the environment's ranges and scaled again by the
-    run's. ``info["original_reward"]`` holds the environment's own.
+    sampled observations the expected one), or some features of it, brought to raw units by the environment's ranges and
+    scaled again by the run's. ``info["original_reward"]`` holds the environment's own.
 
     Args:
         env: one of this package's, or another with ``unwrapped.feature_map`` and ``info["phi"]``.
@@ -141,19 +135,19 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         obs, own, terminated, truncated, info = self.env.step(action)
         if "phi" not in info:
             raise ValueError("LearnedReward: the environment gives no info['phi'], so there is no outcome to weigh")
-        paid = float(self.learned(self._scale.raw(info["phi"])))
+        paid = float(self.learned(self._scale.unscaled(info["phi"])))
         return obs, paid, terminated, truncated, info | {"original_reward": float(own)}
 
 
 def reward_for(given: RunOrReward, scale: FeatureMap) -> LinearReward:
-    """The reward of a run or as given, in the order of an environment's features.
+    """The reward of a run or as given, read from the outcomes that an environment weighs.
 
     Raises:
-        ValueError: see :meth:`LinearReward.ordered` and :func:`load_reward`.
+        ValueError: see :meth:`LinearReward.among` and :func:`load_reward`.
         FileNotFoundError: see :func:`load_reward`.
     """
     learned = given if isinstance(given, LinearReward) else load_reward(given)
-    return learned.ordered(scale.features)
+    return learned.among(scale.features)
 
 
 def scale_of(env: Any) -> FeatureMap:

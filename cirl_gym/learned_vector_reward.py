@@ -85,7 +85,7 @@ class LearnedVectorReward(VectorWrapper):
         if "phi" not in infos:
             return paid, infos, np.zeros(self.num_envs, dtype=np.bool_)
         told = np.array(infos["_phi"], dtype=np.bool_)
-        learned = self.learned(self._scale.raw(infos["phi"]))
+        learned = self.learned(self._scale.unscaled(infos["phi"]))
         kept = {"original_reward": np.where(told, own, 0.0), "_original_reward": told}
         return np.where(told, learned, paid), infos | kept, told
 

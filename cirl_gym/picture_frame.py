@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cirl_gym.course import Course
+from cirl_gym.types import FloatArray
 
 WIDTH = 640
 TOP, BOTTOM, LEFT, RIGHT, BETWEEN = 30, 68, 52, 14, 50
@@ -36,8 +37,7 @@ class Frame:
     def of(cls, course: Course) -> Frame:
         """Panels that show the ranges of the feature map, the limits, and every observation so far."""
         limits = np.full(course.obs.shape[1], np.nan) if course.limits is None else course.limits
-        ends = np.stack([course.feature_map.low, course.feature_map.high, limits])
-        low, high = np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)
+        low, high = _least(course, limits)
         # Wider by halves, so that a course which leaves the range does not change the axis at every step.
         half = (high - low) / 2
         low = low - half * np.ceil(np.maximum(low - course.obs.min(axis=0), 0) / half)
@@ -46,7 +46,7 @@ class Frame:
         k = len(course.actions)
         span = course.horizon if course.horizon is not None and k <= course.horizon else max(-(-k // CHUNK), 1) * CHUNK
         return cls(
-            course.feature_map.features,
+            course.feature_map.of,
             course.action_names,
             tuple((low - margin).tolist()),
             tuple((high + margin).tolist()),
@@ -76,3 +76,14 @@ class Frame:
     def height(self) -> int:
         """Height of the picture in pixels."""
         return TOP + self.rows * (NAME + self.panel[1]) + BOTTOM
+
+
+def _least(course: Course, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """``[D]`` what every panel shows at least: ranges and limits; of a feature without either its first value."""
+    phi, first = course.feature_map, course.obs[0]
+    ends = np.full((3, course.obs.shape[1]), np.nan)
+    ends[0, phi.columns], ends[1, phi.columns], ends[2] = phi.low, phi.high, limits
+    bare = np.isnan(ends).all(axis=0)
+    size = np.maximum(0.1 * np.abs(first[bare]), 1.0)
+    ends[:2, bare] = first[bare] - size, first[bare] + size
+    return np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)

@@ -31,12 +31,13 @@ class Source:
     model: OutcomeModel
     batch: Batch
     feature_map: FeatureMap
+    """Which of the batch's features are weighed, and how they are scaled."""
     weights: FloatArray
-    """``[d]`` of the reward, where nobody asks for others."""
+    """``[d]`` of the reward, one per outcome, where nobody asks for others."""
     end: Literal["learned", "never"] | EndRule = "learned"
 
     def __post_init__(self) -> None:
-        for name, features in (("model", self.model.features), ("feature_map", self.feature_map.features)):
+        for name, features in (("model", self.model.features), ("feature_map", self.feature_map.of)):
             if tuple(features) != self.batch.features:
                 raise ValueError(
                     f"the features of {name} are {tuple(features)}, those of the batch {self.batch.features}"
@@ -48,7 +49,7 @@ class Source:
 
     @cached_property
     def observed_range(self) -> tuple[Float32Array, Float32Array]:
-        """``[d]`` least and most of each feature in the batch, padding left out."""
+        """``[D]`` least and most of each feature in the batch, padding left out."""
         rows = self.batch.obs[self.batch.seen]
         return rows.min(axis=0), rows.max(axis=0)
 
@@ -77,12 +78,12 @@ def chosen_source(
 
         learned = load_reward(folder)
         batch = Batch.load(folder / "batch.npz")
-        return Source(
-            load_model(folder / "outcome_model.npz"), batch, feature_map or learned.feature_map, learned.weights, end
-        )
+        phi = feature_map or learned.among(batch.features).feature_map
+        return Source(load_model(folder / "outcome_model.npz"), batch, phi, learned.weights, end)
     if run is not None:
         raise ValueError("CIRLCounterfactual-v0: give either run, or model and batch")
     if model is None or batch is None:
         missing = "model" if model is None else "batch"
         raise ValueError(f"CIRLCounterfactual-v0: model and batch belong together, {missing} is missing")
-    return Source(model, batch, feature_map or FeatureMap.from_batch(batch), np.zeros(len(batch.features)), end)
+    phi = feature_map or FeatureMap.from_batch(batch)
+    return Source(model, batch, phi, np.zeros(len(phi.features)), end)

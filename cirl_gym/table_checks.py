@@ -48,25 +48,35 @@ def action_leaks(episodes: Episodes, features: Sequence[str]) -> list[str]:
     that this is right in more than 99 % of the rows and halves the errors of always telling the most frequent action.
     """
     live = np.arange(episodes.actions.shape[1]) < episodes.lengths[:, None]
-    actions = episodes.actions[live]
-    codes = np.array([_number(name) for name in episodes.action_names])[actions]
+    taken = episodes.actions[live]
     owners = np.unique(np.array(episodes.groups), return_inverse=True)[1]
     half = np.broadcast_to((owners % 2 == 1)[:, None], live.shape)[live]
-    frequent = np.bincount(actions).max() / len(actions)
     warnings = []
-    for j, name in enumerate(features):
-        readings = episodes.obs[:, :-1, j][live]
-        known = ~np.isnan(readings)
-        if len(np.unique(readings[known])) > 1 and (readings[known] == codes[known]).all():
-            warnings.append(f"feature {name!r} equals the action of its own row{_ADVICE}")
-        elif half.any() and not half.all():
-            right = told_by(readings, actions, half)
-            if right > _DETERMINED and 1 - right < 0.5 * (1 - frequent):
-                warnings.append(f"feature {name!r} tells the action of its own row in {right:.1%} of rows{_ADVICE}")
-    return warnings
+    # Each column of the action on its own: a reading may give one of two decisions away.
+    for values in zip(*episodes.action_values, strict=True):
+        codes = np.array([_number(value) for value in values])[taken]
+        different = list(dict.fromkeys(values))
+        actions = np.array([different.index(value) for value in values])[taken]
+        for j, name in enumerate(features):
+            said = _leak(episodes.obs[:, :-1, j][live], actions, codes, half)
+            if said:
+                warnings.append(f"feature {name!r} {said}{_ADVICE}")
+    return list(dict.fromkeys(warnings))
 
 
 _ADVICE = ": it may have been recorded after the decision. Lag it by one row (--lag) or leave it out"
+
+
+def _leak(readings: FloatArray, actions: IntArray, codes: FloatArray, half: BoolArray) -> str:
+    """What a feature ``[n]`` says of the action of its own row; empty if not too much."""
+    known = ~np.isnan(readings)
+    if len(np.unique(readings[known])) > 1 and (readings[known] == codes[known]).all():
+        return "equals the action of its own row"
+    if half.any() and not half.all():
+        right, frequent = told_by(readings, actions, half), np.bincount(actions).max() / len(actions)
+        if right > _DETERMINED and 1 - right < 0.5 * (1 - frequent):
+            return f"tells the action of its own row in {right:.1%} of rows"
+    return ""
 
 
 def told_by(readings: FloatArray, actions: IntArray, half: BoolArray) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cirl_gym.table_rows import Rows
+from cirl_gym.table_rows import Rows, action_names
 from cirl_gym.table_schema import LastRow, TableColumns, TableOptions
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
@@ -29,6 +29,8 @@ class Episodes:
     terminated: BoolArray
     """``[N]``."""
     action_names: tuple[str, ...]
+    action_values: tuple[tuple[str, ...], ...]
+    """Of every action the value of each column of the action."""
     ids: tuple[str, ...]
     groups: tuple[str, ...]
     lone: int
@@ -53,7 +55,7 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
     """
     starts = np.flatnonzero(np.concatenate([[True], np.diff(rows.episode) != 0]))
     sizes = np.diff(np.append(starts, len(rows.episode)))
-    action, dropped = _without_last_action(rows, columns.action, starts, sizes, options.last_row)
+    action, dropped = _without_last_action(rows, columns.action_words, starts, sizes, options.last_row)
     kept = sizes > 1
     if not kept.any():
         raise ValueError("no id has two rows: there is no action whose outcome was observed")
@@ -70,14 +72,17 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
     codes[live] = action[index]
     taken = codes[:, :-1][live[:, 1:]]
     present = np.unique(taken)
+    values = tuple(rows.action_values[code] for code in present)
+    names = action_names(columns.actions, values)
     if len(present) < 2:
         raise ValueError(
-            f"column {columns.action!r}: only one action, {rows.action_texts[present[0]]!r}, is ever taken (with an "
+            f"{columns.action_words}: only one action, {names[0]!r}, is ever taken (with an "
             "outcome observed): without a choice there is nothing to learn from"
         )
     if len(present) > MOST_ACTIONS:
+        verb = "has" if len(columns.actions) == 1 else "have"
         raise ValueError(
-            f"column {columns.action!r} has {len(present)} different values: an action is one of at most "
+            f"{columns.action_words} {verb} {len(present)} different values: an action is one of at most "
             f"{MOST_ACTIONS} choices; put amounts into classes first"
         )
     actions = np.where(live[:, 1:], np.searchsorted(present, codes[:, :-1]), 0)
@@ -88,7 +93,8 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
         actions=actions.astype(np.int64),
         lengths=(sizes - 1).astype(np.int64),
         terminated=terminated,
-        action_names=tuple(rows.action_texts[code] for code in present),
+        action_names=names,
+        action_values=values,
         ids=tuple(rows.ids[i] for i in owners),
         groups=tuple(rows.groups[i] for i in owners),
         lone=int((~kept).sum()),
@@ -98,7 +104,7 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
 
 
 def _without_last_action(
-    rows: Rows, column: str, starts: IntArray, sizes: IntArray, rule: LastRow
+    rows: Rows, words: str, starts: IntArray, sizes: IntArray, rule: LastRow
 ) -> tuple[IntArray, int]:
     """Actions ``[R]`` with none on the last row of any id, and how many ids of several rows lost one by that."""
     last = starts + sizes - 1
@@ -108,7 +114,7 @@ def _without_last_action(
         where = np.flatnonzero(missing)
         more = f" and in {len(where) - 1} more rows" if len(where) > 1 else ""
         raise ValueError(
-            f"column {column!r}, {rows.where(int(where[0]))}: the action is missing{more}; only the last row of an "
+            f"{words}, {rows.where(int(where[0]))}: the action is missing{more}; only the last row of an "
             "id may have none"
         )
     acted = rows.action[last] >= 0
@@ -119,7 +125,7 @@ def _without_last_action(
         odd = np.flatnonzero(few)
         has, most = ("an", "none, as it is the last observation") if acted[odd[0]] else ("no", "one")
         raise ValueError(
-            f"column {column!r}, {rows.where(int(last[odd[0]]))}: the last row of the id has {has} action, but in "
+            f"{words}, {rows.where(int(last[odd[0]]))}: the last row of the id has {has} action, but in "
             f"{telling.sum() - len(odd)} of {telling.sum()} ids it has {most}. Complete the table, or drop the actions "
             "on last rows, whose outcome was not observed (--last-row drop_action)"
         )

@@ -1,4 +1,7 @@
-"""Missing readings: carried forward inside an episode, then filled by the median of the training episodes."""
+"""Missing readings: carried forward inside an episode, then filled by the median of the training episodes.
+
+Those of static features are carried to all of the episode.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,19 @@ def carry_forward(obs: FloatArray) -> FloatArray:
     return np.take_along_axis(obs, np.maximum.accumulate(index, axis=1), axis=1)
 
 
+def spread(obs: FloatArray, static: Sequence[int]) -> FloatArray:
+    """``[N, T+1, d]`` each missing reading of a static feature replaced by the first one of its episode, if any.
+
+    What never changes is known at t = 0 whenever it was written down.
+    """
+    known = obs.copy()
+    for j in static:
+        column = obs[..., j]
+        first = np.take_along_axis(column, (~np.isnan(column)).argmax(axis=1)[:, None], axis=1)
+        known[..., j] = np.where(np.isnan(column), first, column)
+    return known
+
+
 def training_medians(obs: FloatArray, features: Sequence[str]) -> FloatArray:
     """``[d]`` medians of the readings ``[n, T+1, d]`` of the training episodes.
 
@@ -59,8 +75,12 @@ def training_medians(obs: FloatArray, features: Sequence[str]) -> FloatArray:
     return medians
 
 
-def fill(episodes: Episodes, features: Sequence[str], training: BoolArray, indicator: bool) -> Filled:
+def fill(
+    episodes: Episodes, features: Sequence[str], training: BoolArray, indicator: bool, static: Sequence[str] = ()
+) -> Filled:
     """Fill every gap; only episodes in ``training [N]`` decide what with.
+
+    A static feature takes the value that any row of its episode has, and has no indicator.
 
     Raises:
         ValueError: a feature has no reading in training, or has the name that an indicator needs.
@@ -68,12 +88,14 @@ def fill(episodes: Episodes, features: Sequence[str], training: BoolArray, indic
     obs, live = episodes.obs, episodes.live
     missing = np.isnan(obs) & live[..., None]
     medians = training_medians(obs[training], features)
-    carried = carry_forward(obs)
+    carried = carry_forward(spread(obs, [features.index(name) for name in static]))
     unknown = np.isnan(carried) & live[..., None]
     complete = np.where(unknown, medians, carried)
     complete[~live] = 0.0
 
-    flagged = [j for j in range(len(features)) if indicator and missing[training][..., j].any()]
+    flagged = [
+        j for j, name in enumerate(features) if indicator and name not in static and missing[training][..., j].any()
+    ]
     names = tuple(f"{features[j]}_missing" for j in flagged)
     taken = sorted(set(names) & set(features))
     if taken:

@@ -9,6 +9,7 @@ The rules, in order. A name is compared without regard to case, and with blanks 
 * The time is a column with a well-known name (:data:`TIME_NAMES`) that tells the rows of an id apart.
 * The action is the column of few values that is empty on the last row of the ids and on no other row, since what
   would follow that row was not watched; or, if there is none, the column named ``action`` or ``treatment``.
+* Static features are never found, only given.
 * The features are all other columns, if all are numbers and none looks like something else: a key, a counter of rows,
   a second time, an end flag of another name, or a reward that is empty where the action is.
 """
@@ -43,11 +44,12 @@ def infer_columns(
     *,
     id: str | None = None,
     time: str | None = None,
-    action: str | None = None,
+    action: str | Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     group: str | None = None,
     terminated: str | None = None,
     truncated: str | None = None,
+    static: Sequence[str] = (),
 ) -> TableColumns:
     """Find the columns that were not given, by the rules of this module.
 
@@ -55,19 +57,21 @@ def infer_columns(
         frame: the table, as :func:`~cirl_gym.table_file.read_table` returns it or any other.
         id: the episode's column; likewise the other names, see :class:`~cirl_gym.table_schema.TableColumns`.
         time: when.
-        action: what was decided.
+        action: what was decided, one column or several.
         features: what was observed.
         group: whom an episode belongs to.
         terminated: the flag of an end of the process.
         truncated: the flag of an end of watching.
+        static: features that do not change within an episode; they need not be named among the features as well.
 
     Raises:
         ValueError: a given column does not exist, or one that was not given cannot be told; the message names the
             option and the candidates.
     """
     names = check_names(list(frame.columns), "the table")
-    given = [name for name in (id, time, action, group, terminated, truncated) if name is not None]
-    given += [] if features is None else list(features)
+    decided = (action,) if isinstance(action, str) else tuple(action or ())
+    given = [name for name in (id, time, *decided, group, terminated, truncated) if name is not None]
+    given += [*(features or ()), *static]
     check_known(given, names)
     free = [name for name in names if name not in given]
 
@@ -87,12 +91,13 @@ def infer_columns(
 
     last = _last_rows(frame, id, time)
     ending = {name: _share_ending(frame[name], frame[id], last) for name in free}
-    if action is None:
-        action = _find_action(frame, free, ending)
-    free = [name for name in free if name != action]
-    if features is None:
-        features = _find_features(frame, free, last, ending)
-    return TableColumns(id, time, action, tuple(features), group, terminated, truncated)
+    decided = decided or (_find_action(frame, free, ending),)
+    free = [name for name in free if name not in decided]
+    found = _find_features(frame, free, last, ending) if features is None else list(features)
+    further = [name for name in static if name not in found]
+    # What was found stands in the order of the table, what was given in the order given.
+    observed = [*found, *further] if features else [name for name in names if name in (*found, *further)]
+    return TableColumns(id, time, decided, tuple(observed), group, terminated, truncated, tuple(static))
 
 
 def _is(name: str, known: str) -> bool:

@@ -84,7 +84,7 @@ class FeatureCounts:
     above: int
     """Readings set missing because they lie above it."""
     carried: int
-    """Missing readings replaced by the last one of the same episode."""
+    """Missing readings replaced by the last one of the same episode (if static: by any)."""
     filled: int
     """Missing readings before the first one of the episode, replaced by the training median."""
 
@@ -107,6 +107,8 @@ class TableReport:
     episodes: EpisodeCounts
     features: tuple[FeatureCounts, ...]
     """One per feature."""
+    actions: tuple[dict[str, str], ...]
+    """By action, in the order of their numbers: the value of each column of the action."""
     warnings: tuple[str, ...]
     """What a person should look at before believing a result."""
 
@@ -118,13 +120,17 @@ class TableReport:
         """The account in sentences, for a terminal; what did not occur is not mentioned."""
         rows, episodes, columns = self.rows, self.episodes, self.columns
         owner = f", group {columns.group}" if columns.group else ""
+        fixed = f" (static: {', '.join(columns.static)})" if columns.static else ""
         lines = [
-            f"columns: id {columns.id}{owner}, time {columns.time}, action {columns.action}, "
-            f"{len(columns.features)} features: {', '.join(columns.features)}",
+            f"columns: id {columns.id}{owner}, time {columns.time}, action {', '.join(columns.actions)}, "
+            f"{len(columns.features)} features: {', '.join(columns.features)}{fixed}",
             f"{rows.read} rows read, {rows.used} used: {episodes.used} episodes of {episodes.groups} groups "
             f"with {episodes.steps} actions",
             f"ends ({self.end}): {episodes.terminated} terminated, {episodes.truncated} truncated",
         ]
+        if len(columns.actions) > 1:
+            combinations = "; ".join(", ".join(map("=".join, values.items())) for values in self.actions)
+            lines.append(f"{len(self.actions)} actions, the combinations that were taken: {combinations}")
         told = (
             (rows.identical, "identical rows dropped"),
             (rows.merged, "rows merged with another of the same id and time"),

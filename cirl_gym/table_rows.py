@@ -37,8 +37,9 @@ class Rows:
     state: IntArray
     """``[R, d]`` OBSERVED, or why the reading is missing: EMPTY, BELOW or ABOVE its plausible range."""
     action: IntArray
-    """``[R]`` index into action_texts, -1 where there is none."""
-    action_texts: tuple[str, ...]
+    """``[R]`` index into action_values, -1 where there is none."""
+    action_values: tuple[tuple[str, ...], ...]
+    """Of every action the value of each column of the action."""
     flags: IntArray
     """``[R, 2]`` terminated, truncated; -1 where the field is empty or the table has no such column."""
     names: RowNames
@@ -66,8 +67,9 @@ def parse_rows(frame: pd.DataFrame, columns: TableColumns) -> Rows:
     """Read every used cell.
 
     Raises:
-        ValueError: an id, owner or time is empty, a reading is no number or beyond all bounds, a flag is not 0 or 1;
-            one message names column, id and row of all such cells (the first ten of them).
+        ValueError: an id, owner or time is empty, a reading is no number or beyond all bounds, a flag is not 0 or 1,
+            only some of several columns of the action are filled; one message names column, id and row of all such
+            cells (the first ten of them).
     """
     names = RowNames.of(frame)
     own = _complete(frame, columns.id, names)
@@ -83,12 +85,13 @@ def parse_rows(frame: pd.DataFrame, columns: TableColumns) -> Rows:
         if flag is not None:
             flags[:, j], bad = _flags(frame, flag)
             faults += bad
+    faults += _half_actions(frame, columns.actions)
     refuse(faults, own, names)
 
     codes, ids = pd.factorize(np.array(own, dtype=object))
     episode = np.asarray(codes, dtype=np.int64)
     owners = own if columns.group is None else _complete(frame, columns.group, names)
-    action, action_texts = _actions(frame, columns.action)
+    action, action_values = _actions(frame, columns.actions)
     return Rows(
         features=columns.features,
         ids=tuple(ids),
@@ -98,7 +101,7 @@ def parse_rows(frame: pd.DataFrame, columns: TableColumns) -> Rows:
         values=values,
         state=np.where(np.isnan(values), EMPTY, OBSERVED).astype(np.int64),
         action=action,
-        action_texts=action_texts,
+        action_values=action_values,
         flags=flags,
         names=names,
     )
@@ -134,7 +137,31 @@ def _flags(frame: pd.DataFrame, column: str) -> tuple[IntArray, list[BadCell]]:
     return flags, [BadCell(column, int(i), f"{cells[i]!r} is not 0 or 1") for i in np.flatnonzero(flags == -2)]
 
 
-def _actions(frame: pd.DataFrame, column: str) -> tuple[IntArray, tuple[str, ...]]:
+def _half_actions(frame: pd.DataFrame, columns: Sequence[str]) -> list[BadCell]:
+    """The empty cells of rows in which other columns of the action are filled."""
+    missing = np.stack([empties(frame[column]) for column in columns], axis=1)
+    half = missing.any(axis=1) & ~missing.all(axis=1)
+    return [
+        BadCell(column, int(i), f"the action is missing, but not in column {columns[int(missing[i].argmin())]!r}")
+        for j, column in enumerate(columns)
+        for i in np.flatnonzero(half & missing[:, j])
+    ]
+
+
+def _actions(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, tuple[tuple[str, ...], ...]]:
+    """Codes ``[R]``, -1 where empty, and the values of each column; sorted by the columns, one after the other."""
+    parts = [_choices(frame, column) for column in columns]
+    codes = np.stack([part[0] for part in parts], axis=1)
+    taken = (codes >= 0).all(axis=1)
+    occurring, place = np.unique(codes[taken], axis=0, return_inverse=True)
+    action = np.full(len(codes), -1, dtype=np.int64)
+    action[taken] = place.reshape(-1)
+    return action, tuple(
+        tuple(part[1][code] for part, code in zip(parts, row, strict=True)) for row in occurring.tolist()
+    )
+
+
+def _choices(frame: pd.DataFrame, column: str) -> tuple[IntArray, tuple[str, ...]]:
     """Codes ``[R]``, -1 where empty, and the names, sorted: by value if all are numbers, else as texts."""
     missing = empties(frame[column])
     found = [
@@ -148,6 +175,32 @@ def _actions(frame: pd.DataFrame, column: str) -> tuple[IntArray, tuple[str, ...
         names.sort(key=lambda name: values[name] or 0.0)
     index = {name: code for code, name in enumerate(names)}
     return np.array([-1 if name is None else index[name] for name in found], dtype=np.int64), tuple(names)
+
+
+def action_names(columns: Sequence[str], values: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What to call actions: the value itself, or with several columns "antibiotic=0, ventilation=1"."""
+    if len(columns) == 1:
+        return tuple(value for (value,) in values)
+    return tuple(", ".join(map("=".join, zip(columns, row, strict=True))) for row in values)
+
+
+def check_static(rows: Rows, static: Sequence[str]) -> None:
+    """Check that static features do not change, for sorted rows.
+
+    Raises:
+        ValueError: one does; the message names column, id, row and both values.
+    """
+    for name in static:
+        column = rows.values[:, rows.features.index(name)]
+        known = np.flatnonzero(~np.isnan(column))
+        same = np.diff(rows.episode[known]) == 0
+        changed = np.flatnonzero(same & (np.diff(column[known]) != 0))
+        if len(changed):
+            before, after = known[changed[0]], known[changed[0] + 1]
+            raise ValueError(
+                f"column {name!r}, {rows.where(int(after))}: {column[after]:g} here, but {column[before]:g} in "
+                f"{rows.names[int(before)]}: a static feature must be constant within an episode (--static)"
+            )
 
 
 def limit_ranges(rows: Rows, ranges: dict[str, tuple[float, float]]) -> Rows:

@@ -19,27 +19,36 @@ class TableColumns:
     """Which column plays which part.
 
     Raises:
-        ValueError: no feature is named, or one column is named for two parts.
+        ValueError: no action or feature is named, one column is named for two parts, or a static one is no feature.
     """
 
     id: str
     """The episode (a patient, or a stay)."""
     time: str
     """When, a number or an ISO time; orders the rows of an episode."""
-    action: str
-    """What was decided after the row's observation."""
+    action: str | tuple[str, ...]
+    """What was decided after the row's observation. Of several columns every combination of values that is ever taken
+    is one action, "antibiotic=0, ventilation=1"; :attr:`~cirl_gym.table_report.TableReport.actions` holds the values
+    of each. (What was never taken has no outcomes to learn from.)"""
     features: tuple[str, ...]
-    """The d observed numbers."""
+    """The D observed numbers."""
     group: str | None = None
     """Whom the episode belongs to (a patient with several stays); splits are by it. None: every episode alone."""
     terminated: str | None = None
     """1 on the last row of an episode if the process ended there."""
     truncated: str | None = None
     """1 on the last row of an episode if only watching ended there."""
+    static: tuple[str, ...] = ()
+    """Features that do not change within an episode (age, sex). No action changes them, so they are no outcomes."""
 
     def __post_init__(self) -> None:
-        features = (self.features,) if isinstance(self.features, str) else tuple(self.features)
-        object.__setattr__(self, "features", features)
+        for name in ("features", "static"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        features, actions = self.features, self.actions
+        if not actions:
+            raise ValueError("at least one column must be the action (--action)")
+        object.__setattr__(self, "action", actions[0] if len(actions) == 1 else actions)
         if self.group == self.id:
             object.__setattr__(self, "group", None)
         if not features:
@@ -47,11 +56,29 @@ class TableColumns:
         twice = sorted({name for name in self.used if self.used.count(name) > 1})
         if twice:
             raise ValueError(f"a column cannot play two parts: {listed(twice)}")
+        unknown = [name for name in self.static if name not in features]
+        if unknown:
+            raise ValueError(f"static: {listed(unknown)} is not among the features {listed(features)}")
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The columns of the action, one or several."""
+        return (self.action,) if isinstance(self.action, str) else tuple(self.action)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The features that can be weighed: those that are not static."""
+        return tuple(name for name in self.features if name not in self.static)
+
+    @property
+    def action_words(self) -> str:
+        """The columns of the action for a message."""
+        return f"column{'s' if len(self.actions) > 1 else ''} {' and '.join(map(repr, self.actions))}"
 
     @property
     def used(self) -> tuple[str, ...]:
         """All columns that play a part."""
-        others = (self.id, self.time, self.action, self.group, self.terminated, self.truncated)
+        others = (self.id, self.time, *self.actions, self.group, self.terminated, self.truncated)
         return tuple(name for name in others if name is not None) + self.features
 
     def check(self, names: Sequence[str]) -> None:
@@ -110,12 +137,15 @@ class TableOptions:
                 raise ValueError(f"ranges: {name!r} must have low <= high, got ({low}, {high})")
         object.__setattr__(self, "ranges", ranges)
 
-    def check(self, features: Sequence[str]) -> None:
-        """Check that every feature that an option names is one.
+    def check(self, features: Sequence[str], static: Sequence[str] = ()) -> None:
+        """Check that every feature that an option names is one, and that what is lagged can change.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it is not, or it cannot.
         """
+        fixed = [feature for feature in self.lag if feature in static]
+        if fixed:
+            raise ValueError(f"lag: {listed(fixed)} is static, so there is nothing to move to the next row")
         for name, wanted in (("ranges", tuple(self.ranges)), ("lag", self.lag)):
             unknown = [feature for feature in wanted if feature not in features]
             if unknown:

@@ -21,7 +21,7 @@ from cirl_gym.table_file import check_names, read_table
 from cirl_gym.table_fill import Filled, fill, lag_features
 from cirl_gym.table_infer import infer_columns
 from cirl_gym.table_report import EpisodeCounts, RowCounts, TableReport
-from cirl_gym.table_rows import blanks_apart, limit_ranges, merge_duplicates, parse_rows, sort_rows
+from cirl_gym.table_rows import blanks_apart, check_static, limit_ranges, merge_duplicates, parse_rows, sort_rows
 from cirl_gym.table_schema import TableColumns, TableOptions
 from cirl_gym.types import BoolArray
 
@@ -52,6 +52,11 @@ class PreparedTable:
     indicators: tuple[str, ...]
     """Features appended to tell where a reading is missing."""
 
+    @property
+    def action_map(self) -> tuple[dict[str, str], ...]:
+        """``[A]`` by the number of an action: the value of each column of the action."""
+        return self.report.actions
+
 
 def from_dataframe(
     frame: pd.DataFrame, columns: TableColumns | None = None, options: TableOptions | None = None
@@ -76,7 +81,8 @@ def from_dataframe(
     options = options or TableOptions()
     reading = _read(frame, columns, options)
     everything = np.ones(len(reading.episodes.ids), dtype=np.bool_)
-    filled = fill(reading.episodes, reading.columns.features, everything, options.missing_indicator)
+    columns = reading.columns
+    filled = fill(reading.episodes, columns.features, everything, options.missing_indicator, columns.static)
     return filled.batch, _report(reading, filled, ())
 
 
@@ -109,7 +115,8 @@ def prepare_table(
     options = options or TableOptions()
     reading = _read(frame, columns, options)
     train_part, validation_part, test_part = split_groups(reading.episodes.groups, rng, validation, test)
-    filled = fill(reading.episodes, reading.columns.features, train_part, options.missing_indicator)
+    columns = reading.columns
+    filled = fill(reading.episodes, columns.features, train_part, options.missing_indicator, columns.static)
     train = _trimmed(filled.batch.take(train_part))
     unseen = sorted(set(range(train.n_actions)) - set(train.actions[train.mask].tolist()))
     warnings = [f"action {train.action_names[a]!r} is never taken in the training episodes" for a in unseen]
@@ -173,11 +180,12 @@ def _read(frame: pd.DataFrame, columns: TableColumns | None, options: TableOptio
         raise ValueError("the table has no rows")
     columns = columns or infer_columns(frame)
     columns.check(names)
-    options.check(columns.features)
+    options.check(columns.features, columns.static)
     parsed = parse_rows(frame, columns)
     mixed = mixed_units(parsed.values, parsed.features)
     ordered, regrouped, resorted = sort_rows(limit_ranges(parsed, dict(options.ranges)))
     rows, identical, merged = merge_duplicates(ordered, options.duplicates, tuple(mixed))
+    check_static(rows, columns.static)
     episodes = lag_features(cut_episodes(rows, columns, options), columns.features, options.lag)
     warnings = [*blanks_apart(parsed.ids), *mixed.values(), *action_leaks(episodes, columns.features)]
     if episodes.last_actions_dropped and episodes.terminated.any():
@@ -225,6 +233,9 @@ def _report(reading: _Reading, filled: Filled, more_warnings: tuple[str, ...]) -
             gaps=reading.episodes.gaps,
         ),
         features=filled.features,
+        actions=tuple(
+            dict(zip(reading.columns.actions, values, strict=True)) for values in reading.episodes.action_values
+        ),
         warnings=reading.warnings + more_warnings,
     )
 

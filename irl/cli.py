@@ -1,4 +1,4 @@
-"""The command line: ``cirl demo``, ``cirl explain TABLE`` and ``cirl expert``."""
+"""The command line: ``cirl demo``, ``explain TABLE``, ``tune TABLE``, ``diagnose RUN`` and ``expert``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from irl.model_arguments import AS_USUAL, ModelArguments
+from irl.table_arguments import AS_FOUND, TableArguments
+
 if TYPE_CHECKING:
     from irl.settings import FitConfig
 
-Model = Literal["ar", "crn", "mb_h"]
+TunedModel = Literal["crn", "rmsn", "mb_h", "mb_x"]
 
 
 def demo(
@@ -23,7 +26,7 @@ def demo(
     gamma: float = 0.99,
     kappa: float = 100.0,
     episodes: int = 10_000,
-    model: Model | None = None,
+    outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
     quick: bool = False,
 ) -> None:
     """Simulate experts whose preferences are known, recover them from their decisions alone, compare.
@@ -35,7 +38,7 @@ def demo(
         gamma: Discount factor, 0 to 1.
         kappa: Inverse temperature of the experts; the larger, the fewer mistakes.
         episodes: Episodes that are seen.
-        model: Outcome model: linear law, or the network that corrects it (default: crn; with --quick: ar).
+        outcome_model: What predicts the outcomes.
         quick: A first look in about a minute, with wider errors.
     """
     from irl import commands
@@ -43,24 +46,17 @@ def demo(
 
     config = DemoConfig(weights=weights, kappa=kappa, episodes=episodes, seed=seed)
     config = config.quick() if quick else config
-    commands.demo(replace(config, fit=_fit_config(gamma, model, quick)), out)
+    commands.demo(replace(config, fit=outcome_model.put_into(_fit_config(gamma, quick))), out)
 
 
 def explain(
     table: tyro.conf.Positional[Path],
-    id: str | None = None,
-    time: str | None = None,
-    action: str | None = None,
-    features: tuple[str, ...] = (),
-    group: str | None = None,
+    columns: tyro.conf.OmitArgPrefixes[TableArguments] = AS_FOUND,
+    outcomes: tuple[str, ...] = (),
     lower_is_better: tuple[str, ...] = (),
     sign: tuple[str, ...] = (),
-    end: Literal["terminated", "truncated"] | None = None,
-    last_row: Literal["observation", "drop_action"] = "observation",
-    duplicates: Literal["error", "first", "last", "mean"] = "error",
-    lag: tuple[str, ...] = (),
     gamma: float = 0.99,
-    model: Model | None = None,
+    outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
     seed: int = 0,
     quick: bool = False,
     out: Path = Path("runs/explain"),
@@ -72,34 +68,63 @@ def explain(
 
     Args:
         table: CSV, gzipped CSV or Parquet file.
-        id: Column that names the episode (a hospital stay).
-        time: Column of the time step, a number or a date.
-        action: Column of the action.
-        features: Columns of what was observed; default: all other columns, if they are numbers.
-        group: Column that says whose episode it is (a patient with several stays); default: found, if there is one.
-        lower_is_better: Features that nobody can want to be higher: their weights are negative.
-        sign: Features whose weight has a known sign, as NAME=-1 or NAME=+1.
-        end: How episodes end, if the table has no columns terminated and truncated.
-        last_row: What the last row of an episode is, where not all agree.
-        duplicates: What to do with differing rows of one (id, time).
-        lag: Features that describe the time after the row's action (a dose given), moved to the next row.
+        columns: How the table is read.
+        outcomes: Features that are weighed; default: all that are not static. The others are only seen and predicted.
+        lower_is_better: Outcomes that nobody can want to be higher: their weights are negative.
+        sign: Outcomes whose weight has a known sign, as NAME=-1 or NAME=+1.
         gamma: Discount factor, 0 to 1.
-        model: Outcome model: linear law, or the network that corrects it (default: crn; with --quick: ar).
+        outcome_model: What predicts the outcomes.
         seed: Everything that is drawn.
         quick: A first look in a fraction of the time, with wider errors.
         out: Folder for result.json, config.json, report.html and the models.
     """
-    from cirl_gym.table_file import read_table
-    from cirl_gym.table_infer import infer_columns
-    from cirl_gym.table_schema import TableOptions
     from irl import commands
-    from irl.settings import ExplainConfig
+    from irl.settings import ExplainConfig, chosen_outcomes
 
-    frame = read_table(table)
-    columns = infer_columns(frame, id=id, time=time, action=action, features=features or None, group=group)
-    options = TableOptions(end=end, last_row=last_row, duplicates=duplicates, lag=lag)
-    signs = known_signs(columns.features, lower_is_better, sign)
-    commands.explain(frame, ExplainConfig(columns, options, signs, seed, _fit_config(gamma, model, quick)), out)
+    frame, found, options = columns.read(table)
+    signs = known_signs(chosen_outcomes(found, outcomes), lower_is_better, sign)
+    fit = outcome_model.put_into(_fit_config(gamma, quick))
+    commands.explain(frame, ExplainConfig(found, options, signs, seed, fit, outcomes), out)
+
+
+def tune(
+    data: tyro.conf.Positional[Path],
+    columns: tyro.conf.OmitArgPrefixes[TableArguments] = AS_FOUND,
+    model: TunedModel = "crn",
+    trials: int | None = None,
+    sampler: Literal["random", "tpe"] = "random",
+    prune: bool = True,
+    alone: bool = False,
+    storage: str | None = None,
+    study: str | None = None,
+    seed: int = 0,
+    out: Path = Path("runs/tune"),
+) -> None:
+    """Search for the settings of an outcome model that predict best what happened next.
+
+    The values that are tried are the paper's. A search that was stopped goes on when the same command is given again.
+
+    Args:
+        data: A table, as for cirl explain, or a batch.npz.
+        columns: How the table is read.
+        model: Outcome model.
+        trials: How many settings are tried, those of earlier commands counted (default: 20, as in the paper).
+        sampler: At random, none twice, or led by what was found (Optuna's TPE).
+        prune: Stop trials that do worse than half of the others.
+        alone: Without the linear law that the network otherwise corrects, as in the paper.
+        storage: A journal file, an SQLite file (.db), or the URL of a database that machines share, as SQLAlchemy takes
+            it (default: study.journal in the folder).
+        study: Name of the study in the storage (default: the model's).
+        seed: Everything that is drawn.
+        out: Folder for tuning.json.
+    """
+    from cirl_gym.outcome_models.fitting import OutcomeModelConfig
+    from cirl_gym.outcome_models.tuned import TuningConfig
+    from irl import tune_command
+
+    start = OutcomeModelConfig(base=not alone)
+    config = TuningConfig(model, trials=trials, sampler=sampler, prune=prune, seed=seed, start=start)
+    tune_command.tune(data, columns, config, storage, study, out)
 
 
 def expert(
@@ -129,19 +154,39 @@ def expert(
     expert_command.expert(setting, algorithm, out, patients=patients, seed=seed, scale=scale)
 
 
-def _fit_config(gamma: float, model: Model | None, quick: bool) -> FitConfig:
+def diagnose(
+    run: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    patients: int = 500,
+    steps: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Say how far the outcome model of a run can be believed, on patients that it has not seen.
+
+    Args:
+        run: Folder that cirl demo or cirl explain left.
+        out: Folder for diagnostics.json and diagnostics.html; default: the run's.
+        patients: Held-out episodes, at most; of a simulated run they are drawn anew.
+        steps: Look at most so many steps ahead; default: as far as the episodes go.
+        seed: Everything that is drawn.
+    """
+    from irl.diagnose_command import diagnose_run
+
+    diagnose_run(run, out, patients=patients, seed=seed, steps=steps)
+
+
+def _fit_config(gamma: float, quick: bool) -> FitConfig:
     from irl.settings import FitConfig
 
     config = FitConfig(gamma=gamma)
-    config = config.quick() if quick else config
-    return config if model is None else replace(config, model=model)
+    return config.quick() if quick else config
 
 
-def known_signs(features: Sequence[str], lower_is_better: Sequence[str], sign: Sequence[str]) -> dict[str, int]:
-    """What ``--lower-is-better`` and ``--sign`` say, by feature.
+def known_signs(outcomes: Sequence[str], lower_is_better: Sequence[str], sign: Sequence[str]) -> dict[str, int]:
+    """What ``--lower-is-better`` and ``--sign`` say, by outcome.
 
     Raises:
-        ValueError: a name is not a feature, an entry is not NAME=-1 or NAME=+1, or two entries contradict each other.
+        ValueError: a name is not an outcome, an entry is not NAME=-1 or NAME=+1, or two entries contradict each other.
     """
     entries = [(name, "-1", "--lower-is-better") for name in lower_is_better]
     for entry in sign:
@@ -151,8 +196,8 @@ def known_signs(features: Sequence[str], lower_is_better: Sequence[str], sign: S
         entries.append((name, value, "--sign"))
     signs: dict[str, int] = {}
     for name, value, option in entries:
-        if name not in features:
-            raise ValueError(f"{option}: {name!r} is not a feature; the features are {', '.join(features)}")
+        if name not in outcomes:
+            raise ValueError(f"{option}: {name!r} is not an outcome; the outcomes are {', '.join(outcomes)}")
         if signs.setdefault(name, int(value)) != int(value):
             raise ValueError(f"{option}: {name!r} is given two different signs")
     return signs
@@ -162,13 +207,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 2 for bad input, 130 when interrupted."""
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "explain": explain, "expert": expert},
+            {"demo": demo, "explain": explain, "tune": tune, "diagnose": diagnose, "expert": expert},
             prog="cirl",
             description="What were they trading off? Counterfactual inverse reinforcement learning.",
             args=arguments,
             config=(tyro.conf.FlagCreatePairsOff,),
         )
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f"cirl: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 _WRITTEN = (
     "result.json",
     "report.html",
+    "diagnostics.json",
+    "diagnostics.html",
     "batch.npz",
+    "test.npz",
     "outcome_model.npz",
     "agent.npz",
     "cloning.npz",
@@ -50,7 +53,7 @@ def demo(config: DemoConfig, out: Path) -> Result:
     torch.set_num_threads(1)
     saved = {"command": "demo", **asdict(config)}
     _begin(out, saved)
-    with stages(8) as run:
+    with stages(8 + (config.fit.outcome.members > 1)) as run:
         simulated = simulate(config, run)
         splits = (simulated.train, simulated.validation, simulated.test)
         feature_map = simulated.expert.agent.feature_map
@@ -90,13 +93,15 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
     table = prepare_table(frame, config.columns, config.options, rng=np.random.default_rng([config.seed, 0]))
     for line in table.report.lines():
         print(line)
-    saved = {"command": "explain", **asdict(config)}
+    static = config.columns.static
+    outcomes = config.outcomes or tuple(name for name in table.train.features if name not in static)
+    saved = {"command": "explain", **asdict(config), "outcomes": outcomes}
     _begin(out, saved)
     splits = (table.train, table.validation, table.test)
     settings = config.fit.whole(max(batch.horizon for batch in splits))
-    feature_map = FeatureMap.from_batch(table.train)
+    feature_map = FeatureMap.from_batch(table.train, outcomes)
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
-    with stages(6) as run:
+    with stages(6 + (config.fit.outcome.members > 1)) as run:
         found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run)
         with run.stage("evaluation"):
             met = findings.measured_accuracy(found, table.train, table.test, None)
@@ -127,14 +132,15 @@ def _begin(out: Path, config: dict[str, Any]) -> None:
 
 
 def _finish(out: Path, result: Result, found: Fit, train: Batch, test: Batch, expert: Expert | None) -> None:
-    """Write the training episodes and the models, then the page, and last of all the result."""
+    """Write the training and held-out episodes and the models, then the page, and last of all the result."""
     train.save(out / "batch.npz")
+    test.save(out / "test.npz")
     save_model(found.model.model, out / "outcome_model.npz")
     found.agent.save(out / "agent.npz")
     found.cloning.save(out / "cloning.npz")
     if expert is not None:
         expert.agent.save(out / "expert.npz")
-    write_text(out / "report.html", render(result, imagine(found.model.model, test)))
+    write_text(out / "report.html", render(result, imagine(found.model.model, test, outcomes=result.features)))
     result.write(out / "result.json")
     print_result(result, out)
 

@@ -37,7 +37,7 @@ def phi_along(model: OutcomeModel, feature_map: FeatureMap, batch: Batch) -> Flo
 
     Args:
         model: predicts the next outcome under every action.
-        feature_map: scales outcomes.
+        feature_map: picks the d outcomes and scales them.
         batch: the histories.
 
     Returns:
@@ -46,9 +46,9 @@ def phi_along(model: OutcomeModel, feature_map: FeatureMap, batch: Batch) -> Flo
     Raises:
         ValueError: the three do not speak of the same features, or of the same number of actions.
     """
-    if not model.features == feature_map.features == batch.features:
+    if not model.features == feature_map.of == batch.features:
         raise ValueError(
-            f"the features differ: model {model.features}, feature map {feature_map.features}, batch {batch.features}"
+            f"the features differ: model {model.features}, feature map {feature_map.of}, batch {batch.features}"
         )
     if model.n_actions != batch.n_actions:
         raise ValueError(f"the model knows {model.n_actions} actions, the batch has {batch.n_actions}")

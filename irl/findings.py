@@ -16,7 +16,7 @@ from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import TumourWorld
 from irl.metrics import accuracy, ceiling, majority, repeat_last_action
 from irl.pipeline import Fit, Simulated
-from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, ModelError
+from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
 
 WIDE = 0.2
 """An identified interval wider than this is called wide."""
@@ -108,6 +108,9 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
         "kappa": Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
         "stop": found.loop.stop,
         "episodes": Episodes(*(len(batch) for batch in splits)),
+        "members": tuple(
+            Member(tuple(one.posterior.mean), tuple(one.mu_expert), tuple(one.mu_recovered)) for one in found.members
+        ),
     }
 
 
@@ -119,6 +122,7 @@ def headline(found: Fit, met: Accuracy, truth: FloatArray | None = None) -> tupl
     """The finding and what limits it, one sentence each."""
     return (
         *_weights_sentences(found),
+        *_seen_sentences(found.feature_map),
         *_identified_sentences(found),
         *([] if truth is None else [_truth_sentence(found, truth)]),
         _accuracy_sentence(met),
@@ -141,6 +145,14 @@ def _weights_sentences(found: Fit) -> list[str]:
         which = some if clear else "none of the features has a weight whose sign is"
         sentences.append(f"By the 90 % intervals, {which} determined by the data.")
     return sentences
+
+
+def _seen_sentences(feature_map: FeatureMap) -> list[str]:
+    """What was seen and not weighed."""
+    if set(feature_map.of) == set(feature_map.features):
+        return []
+    seen, weighed = len(feature_map.of), len(feature_map.features)
+    return [f"Of {seen} observed features {weighed} are weighed as outcomes; the others are only seen and predicted."]
 
 
 def _per(feature_map: FeatureMap, i: int) -> str:

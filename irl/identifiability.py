@@ -6,7 +6,7 @@ short, under w, of the best policy found. It is convex and piecewise linear in w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -223,17 +223,22 @@ class _Program:
         return np.clip(x[:d] - x[d : 2 * d], -1.0, 1.0), float(bound)
 
 
-def not_identifiable(batch: Batch) -> dict[str, str]:
+def not_identifiable(batch: Batch, outcomes: Sequence[str] | None = None) -> dict[str, str]:
     """Features whose weights the outcomes in a batch cannot tell apart, by name, with the reason.
 
     A constant outcome says nothing but how long episodes last; of outcomes that are linear functions of each other
     only a combination of the weights is determined.
+
+    Args:
+        batch: what was observed.
+        outcomes: names of the features that are weighed; None: all.
     """
-    rows = batch.next_obs[batch.mask].astype(np.float64)
+    names = batch.features if outcomes is None else tuple(outcomes)
+    rows = batch.next_obs[batch.mask][:, [batch.features.index(name) for name in names]].astype(np.float64)
     centre, spread = rows.mean(axis=0), rows.std(axis=0)
     constant = rows.min(axis=0) == rows.max(axis=0)
     reasons = {
-        batch.features[i]: f"constant: every outcome is {centre[i]:.6g}, so its weight would only count steps"
+        names[i]: f"constant: every outcome is {centre[i]:.6g}, so its weight would only count steps"
         for i in np.flatnonzero(constant)
     }
     varying = np.flatnonzero(~constant)
@@ -247,8 +252,8 @@ def not_identifiable(batch: Batch) -> dict[str, str]:
         share = np.sqrt(max(shared[j, j], 0.0))
         if share < TAKES_PART:
             continue
-        partners = [batch.features[varying[i]] for i in range(len(varying)) if i != j and abs(shared[i, j]) > 0.01]
-        reasons[batch.features[column]] = (
+        partners = [names[varying[i]] for i in range(len(varying)) if i != j and abs(shared[i, j]) > 0.01]
+        reasons[names[column]] = (
             f"duplicate: moves exactly with {partners[0]!r}"
             if len(partners) == 1
             else f"collinear: a linear function of {', '.join(repr(name) for name in partners)}"

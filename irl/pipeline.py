@@ -7,7 +7,8 @@ Steps 4 to 9 get a batch and nothing else: they have no way to reach the simulat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from agents.successor_training import Problem, fit_successor
 from agents.weights import uniform_weights
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
 from cirl_gym.rollout import rollout
 from cirl_gym.types import FloatArray, Policy
@@ -33,6 +35,7 @@ from irl.identifiability import (
 )
 from irl.max_margin import MaxMarginResult, max_margin
 from irl.mixture import Mixture, closest_mixture
+from irl.model_spread import MemberFinding, with_model_spread
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult
 from irl.preferences import infer_preferences, judged_episodes
@@ -57,7 +60,7 @@ class Fit:
     model: FittedOutcomeModel
     """phi and the world model."""
     feature_map: FeatureMap
-    """Ranges by which outcomes are scaled: a weight is per full range."""
+    """Which features are outcomes, and the ranges by which they are scaled: a weight is per full range."""
     agent: SuccessorAgent
     """Candidate policies of every w, in the world model."""
     mu_expert: FeatureExpectation
@@ -68,6 +71,8 @@ class Fit:
     """Plans along the judged histories."""
     identified: IdentifiedSet
     cloning: CloningPolicy
+    members: tuple[MemberFinding, ...] = ()
+    """What each member of an ensemble of outcome models says; the posterior's intervals hold it."""
 
     @property
     def weights(self) -> FloatArray:
@@ -112,8 +117,8 @@ def fit(
     Args:
         train: episodes to learn from.
         validation: episodes to choose by.
-        feature_map: ranges of phi.
-        signs: ``[d]`` of -1, 0 (free) and 1: what is known of the weights' signs.
+        feature_map: which features are outcomes, and their ranges.
+        signs: ``[d]`` of -1, 0 (free) and 1, one per outcome: what is known of the weights' signs.
         config: how.
         seed: everything that is drawn.
         run: shows and times the stages.
@@ -143,10 +148,15 @@ def fit(
     with run.stage("weights") as report:
         posterior, pool = _judge(agent, train, signs, config, judging, report)
         identified = _identified(agent, mu, loop, posterior, train, signs, config)
+    members: tuple[MemberFinding, ...] = ()
+    if isinstance(fitted.model, EnsembleModel):
+        with run.stage("each outcome model") as report:
+            members = tuple(_members(fitted.model, world, train, signs, config, seed, report))
+        posterior = with_model_spread(posterior, members)
     with run.stage("behaviour cloning") as report:
         cloned = fit_cloning(train, validation, config.cloning, copying, report)
     mixture = closest_mixture(loop.mus, mu.mean)
-    return Fit(fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy)
+    return Fit(fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy, members)
 
 
 @dataclass(frozen=True)
@@ -188,6 +198,25 @@ def _judge(
     return infer_preferences(lambda w, width: agent.psi(judged, w, width), judged, signs, config.posterior, rng, report)
 
 
+def _members(
+    ensemble: EnsembleModel,
+    world: Problem,
+    train: Batch,
+    signs: FloatArray,
+    config: FitConfig,
+    seed: int,
+    report: Reporter,
+) -> Iterator[MemberFinding]:
+    """Steps 5 to 9 in the world of each member, with other random numbers in each."""
+    for number, model in enumerate(ensemble.members):
+        solving, judging = _generators(seed, f"member {number}", 2)
+        agent = fit_successor(replace(world, model=model), config.agent, solving)
+        mu = expert_mu(phi_along(model, world.feature_map, train), train, config.gamma)
+        posterior, _ = _judge(agent, train, signs, config, judging, lambda _done, _total: None)
+        yield MemberFinding(mu.mean, agent.mu(posterior.mean, train.start[: config.starts]), posterior)
+        report(number + 1, len(ensemble.members))
+
+
 def _identified(
     agent: SuccessorAgent,
     mu: FeatureExpectation,
@@ -201,9 +230,8 @@ def _identified(
     mus = np.concatenate([loop.mus, agent.mu(posterior.mean, train.start[: config.starts])[None]])
     erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
     tolerance = sampling_tolerance(mu, signs) + erring
-    return identified_set(
-        mu.mean, mus, signs, tolerance=tolerance, nodes=1000, not_identifiable=not_identifiable(train)
-    )
+    named = not_identifiable(train, agent.feature_map.features)
+    return identified_set(mu.mean, mus, signs, tolerance=tolerance, nodes=1000, not_identifiable=named)
 
 
 def _generators(seed: int, part: str, n: int) -> list[np.random.Generator]:

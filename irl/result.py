@@ -117,6 +117,21 @@ class ModelError:
 
 
 @dataclass(frozen=True)
+class Member:
+    """What one outcome model of an ensemble says."""
+
+    weights: Numbers
+    """``[d]`` posterior mean in its world."""
+    mu_expert: Numbers
+    """``[d]`` feature expectation of the experts by its predictions."""
+    mu_recovered: Numbers
+    """``[d]`` that of the policy optimal for its weights, in its world."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "members")
+
+
+@dataclass(frozen=True)
 class Episodes:
     """How many episodes each part of the data has."""
 
@@ -140,7 +155,7 @@ class Result:
     """
 
     features: tuple[str, ...]
-    """Names of the d features."""
+    """Names of the d outcomes that are weighed (what else was observed is in ``config.columns.features``)."""
     weights: Numbers
     """``[d]`` reward weights, L1 norm 1."""
     intervals: dict[str, Interval]
@@ -172,6 +187,8 @@ class Result:
     stop: str
     """Why the loop ended."""
     episodes: Episodes
+    members: tuple[Member, ...]
+    """Of an ensemble of outcome models, what each says; empty for a single model."""
 
     def __post_init__(self) -> None:
         check_types(self, "result")
@@ -183,6 +200,8 @@ class Result:
             vectors["true_weights"] = self.true_weights
         for entry in self.rounds:
             vectors |= {f"rounds[{entry.k}].w": entry.w, f"rounds[{entry.k}].mu": entry.mu}
+        for number, member in enumerate(self.members):
+            vectors |= {f"members[{number}].{field.name}": getattr(member, field.name) for field in fields(member)}
         for name, values in vectors.items():
             require(len(values) == d, f"{name} must be {d} numbers, one per feature, got {len(values)}")
         norm = sum(abs(weight) for weight in self.weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agents.cloning import CloningConfig
@@ -127,7 +127,8 @@ class ExplainConfig:
     """Recover the preferences behind a table of decisions.
 
     Raises:
-        ValueError: there are less than two features, or a sign is not -1 or +1 or not a feature's.
+        ValueError: there are less than two outcomes, one is no feature, static or named twice, or a sign is not -1
+            or +1 or not an outcome's.
     """
 
     columns: TableColumns
@@ -135,18 +136,37 @@ class ExplainConfig:
     options: TableOptions = field(default_factory=TableOptions)
     """How the table is read."""
     signs: Mapping[str, int] = field(default_factory=dict)
-    """By feature -1 or +1 where the sign of a weight is known."""
+    """By outcome -1 or +1 where the sign of a weight is known."""
     seed: int = 0
     """Everything that is drawn."""
     fit: FitConfig = field(default_factory=FitConfig)
     """From the batch to weights."""
+    outcomes: tuple[str, ...] = ()
+    """Features that are weighed; the others are only seen and predicted. Default: all that are not static."""
 
     def __post_init__(self) -> None:
-        features = self.columns.features
-        if len(features) < 2:
-            raise ValueError(f"a trade-off needs two features, got {', '.join(features)}; name more by --features")
+        outcomes = chosen_outcomes(self.columns, self.outcomes)
+        if len(outcomes) < 2:
+            option = "--outcomes" if self.outcomes else "--features"
+            raise ValueError(f"a trade-off needs two outcomes, got {', '.join(outcomes)}; name more by {option}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, got {self.seed}")
         for name, sign in self.signs.items():
-            if name not in features or sign not in (-1, 1):
-                raise ValueError(f"signs: {name!r} must be a feature and its sign -1 or +1, got {sign!r}")
+            if name not in outcomes or sign not in (-1, 1):
+                raise ValueError(f"signs: {name!r} must be an outcome and its sign -1 or +1, got {sign!r}")
+
+
+def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str, ...]:
+    """The features of a table that are weighed: those named, or all that are not static.
+
+    Raises:
+        ValueError: a name is there twice, no feature, or static.
+    """
+    for name in outcomes:
+        if name in columns.static:
+            raise ValueError(f"--outcomes: {name!r} is static; no action changes it, so no decision tells its weight")
+        if name not in columns.features:
+            raise ValueError(f"--outcomes: {name!r} is not a feature; the features are {', '.join(columns.features)}")
+    if len(set(outcomes)) < len(outcomes):
+        raise ValueError(f"--outcomes: a name is there twice: {', '.join(outcomes)}")
+    return tuple(outcomes) or columns.outcomes

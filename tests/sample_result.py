@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from irl.report.what_if import WhatIf
-from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, ModelError, Result
+from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError, Result
 
 LONG_NAMES = (
     "mean arterial pressure, lowest of the last 24 hours (mmHg)",
@@ -75,6 +75,7 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "headline": ("Per full range, side effects weigh 2.4 times as much as tumour volume.",),
         "stop": "converged",
         "episodes": Episodes(7000, 1500, 1500),
+        "members": tuple(Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
     }
 
 

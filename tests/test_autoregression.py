@@ -115,13 +115,13 @@ def test_bad_settings_are_refused(fields):
         AutoregressionConfig(**fields)
 
 
-def test_bounds_are_a_quarter_of_the_range_wider_but_not_below_zero():
+def test_bounds_are_one_and_a_half_ranges_wider_but_not_below_zero():
     batch = batch_of([0, 0, 0, 0], d=2)  # 0..4 and 100..104
     low, high = outcome_bounds(batch)
-    assert low.tolist() == [0, 99]
-    assert high.tolist() == [5, 105]
+    assert low.tolist() == [0, 94]
+    assert high.tolist() == [10, 110]
     negative = replace(batch, obs=batch.obs - np.float32(1.0))
-    assert outcome_bounds(negative)[0].tolist() == [-2, 98]
+    assert outcome_bounds(negative)[0].tolist() == [-7, 93]
 
 
 def test_clipped_predictions_do_not_leave_the_bounds_in_float32():

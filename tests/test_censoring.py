@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cirl_gym.outcome_models.censoring import clipped_mean
+from cirl_gym.outcome_models.correction import _clipped_mean
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.recurrent import _clipped_mean
 from cirl_gym.outcome_models.spec import OutcomeSpec
 from cirl_gym.worlds import TumourWorld
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import gymnasium as gym
 import pandas as pd
 import pytest
 from small_tables import ICU_DATA, put, without, write
 from tiny_run import icu_stays, make_the_command_line_tiny
 
+from agents.successor import SuccessorAgent
+from cirl_gym.learned_reward import load_reward
+from cirl_gym.outcome_models.store import load_model
 from irl.cli import known_signs, main
 from irl.result import Result
 
@@ -209,9 +213,19 @@ def test_a_file_that_is_no_table_is_refused(name, content, words, tiny, capsys):
         ([*TWO, "--id", "stay"], "the table has no column 'stay'"),
         ([*TWO, "--action", "drug"], "the table has no column 'drug'"),
         ([*TWO, "--group", "patient"], "the table has no column 'patient'"),
-        (["--features", "temperature"], "a trade-off needs two features, got temperature"),
-        ([*TWO, "--sign", "lactate=-1"], "--sign: 'lactate' is not a feature"),
-        ([*TWO, "--lower-is-better", "lactate"], "--lower-is-better: 'lactate' is not a feature"),
+        (["--features", "temperature"], "a trade-off needs two outcomes, got temperature"),
+        ([*TWO, "--outcomes", "wbc"], "a trade-off needs two outcomes, got wbc; name more by --outcomes"),
+        ([*TWO, "--outcomes", "wbc", "wcb"], "--outcomes: 'wcb' is not a feature; the features are temperature, wbc"),
+        ([*TWO, "--outcomes", "wbc", "lactate"], "--outcomes: 'lactate' is not a feature"),
+        ([*TWO, "--static", "sodium"], "column 'sodium', id '000707', line 5"),
+        ([*TWO, "--static", "age"], "the table has no column 'age'"),
+        ([*TWO, "--static", "sodium", "--outcomes", "sodium", "wbc"], "--outcomes: 'sodium' is static; no action"),
+        ([*TWO, "--static", "sodium", "--lag", "sodium"], "lag: 'sodium' is static"),
+        ([*TWO, "--static", "sodium", "--sign", "sodium=-1"], "--sign: 'sodium' is not an outcome"),
+        ([*TWO, "--action", "antibiotic", "wbc"], "a column cannot play two parts: 'wbc'"),
+        ([*TWO, "--action", "antibiotic", "drug"], "the table has no column 'drug'"),
+        ([*TWO, "--sign", "lactate=-1"], "--sign: 'lactate' is not an outcome"),
+        ([*TWO, "--lower-is-better", "lactate"], "--lower-is-better: 'lactate' is not an outcome"),
         ([*TWO, "--sign", "wbc"], "--sign takes NAME=-1 or NAME=+1, got 'wbc'"),
         ([*TWO, "--sign", "wbc=2"], "--sign takes NAME=-1 or NAME=+1, got 'wbc=2'"),
         ([*TWO, "--sign", "wbc=+1", "--lower-is-better", "wbc"], "--sign: 'wbc' is given two different signs"),
@@ -239,6 +253,53 @@ def test_ids_007_and_7_are_two_stays(tiny, capsys):
     assert result.intervals["wbc"][1] <= 0
     parts = result.episodes
     assert parts.train + parts.validation + parts.test == 60
+
+
+def test_some_outcomes_static_columns_and_two_decisions(tiny, capsys):
+    frame = icu_stays()
+    frame["age"] = frame["subject_id"].map(lambda name: str(30 + int(name[-2:]) % 50))
+    sodium = pd.to_numeric(frame["sodium"]).fillna(140)
+    frame["fluid"] = (sodium < sodium.median()).astype(int).astype(str).where(frame["antibiotic"] != "", "")
+    table = write(tiny / "table.csv", frame)
+    options = ["--features", "temperature", "wbc", "lactate", "--outcomes", "lactate", "temperature"]
+    options += ["--static", "age", "--action", "antibiotic", "fluid", "--lower-is-better", "lactate", "--out", "here"]
+    assert main(["explain", str(table), *options]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "4 features: temperature, wbc, lactate, age (static: age)" in printed
+    assert "4 actions, the combinations that were taken: antibiotic=0, fluid=0; antibiotic=0, fluid=1;" in printed
+    assert "Of 4 observed features 2 are weighed as outcomes" in printed
+    result = Result.read(tiny / "here" / "result.json")
+    assert result.features == ("lactate", "temperature")
+    assert set(result.intervals) == set(result.config["ranges"]) == {"lactate", "temperature"}
+    assert result.weights[0] <= 0
+    assert result.config["outcomes"] == ["lactate", "temperature"]
+    assert result.config["columns"]["features"] == ["temperature", "wbc", "lactate", "age"]
+    assert result.config["columns"]["action"] == ["antibiotic", "fluid"]
+    assert result.table is not None
+    assert result.table["actions"][2] == {"antibiotic": "1", "fluid": "0"}
+
+    env = gym.make("CIRLCounterfactual-v0", run=tiny / "here")
+    obs, _ = env.reset(seed=0)
+    assert obs.shape == (4 + 4,)
+    following, reward, *_, info = env.step(3)
+    assert following[3] == obs[3]
+    assert reward == pytest.approx(float(info["phi"] @ result.weights))
+    world = load_model(tiny / "here" / "outcome_model.npz")
+    agent = SuccessorAgent.load(tiny / "here" / "agent.npz", world)
+    assert agent.policy(result.weights).predict(obs[None], deterministic=True)[0].shape == (1,)
+    learned = load_reward(tiny / "here").among(("temperature", "wbc", "lactate", "age"))
+    assert learned(following[:4]) == pytest.approx(reward, abs=1e-6)
+
+
+def test_without_words_on_outcomes_all_that_can_change_are_weighed(tiny):
+    frame = icu_stays().assign(age="50")
+    frame.loc[frame["subject_id"] > "1", "age"] = "60"
+    table = write(tiny / "table.csv", frame)
+    assert main(["explain", str(table), *TWO, "--static", "age", "--out", "here"]) == 0
+    result = Result.read(tiny / "here" / "result.json")
+    assert result.features == ("temperature", "wbc")
+    assert result.config["outcomes"] == ["temperature", "wbc"]
+    assert result.config["columns"]["static"] == ["age"]
 
 
 def test_repairs_are_counted_in_what_is_printed(tiny, capsys):

@@ -29,7 +29,7 @@ KEYS = {
 }
 """What the result must have; it may have more."""
 MODELS = ("outcome_model.npz", "agent.npz", "cloning.npz")
-DEMO_FILES = {"result.json", "config.json", "report.html", "batch.npz", "expert.npz", *MODELS}
+DEMO_FILES = {"result.json", "config.json", "report.html", "batch.npz", "test.npz", "expert.npz", *MODELS}
 THREE = ("temperature", "wbc", "lactate")
 
 
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo_folder,
     other = content(tmp_path / "other")
     assert other["weights"] != content(demo_folder)["weights"]
     assert other["mu_expert"] != content(demo_folder)["mu_expert"]
-    for name in ("config.json", "batch.npz", "expert.npz", *MODELS):
+    for name in ("config.json", "batch.npz", "test.npz", "expert.npz", *MODELS):
         assert (tmp_path / "again" / name).read_bytes() == (demo_folder / name).read_bytes(), name
         assert (tmp_path / "other" / name).read_bytes() != (demo_folder / name).read_bytes(), name
 
@@ -153,6 +153,7 @@ def test_an_explanation_keeps_signs_and_reports_all(explained):
         "config.json",
         "report.html",
         "batch.npz",
+        "test.npz",
         *MODELS,
     }
     assert Result.read(folder / "result.json") == result

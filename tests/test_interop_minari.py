@@ -71,6 +71,7 @@ def test_what_stands_in_the_files(folder: Path) -> None:
         "schema": 1,
         "previous_action": True,
         "features": ["x", "z"],
+        "outcomes": ["x", "z"],
         "action_names": ["none", "low", "high"],
         "ids": ["000", "001"],
         "groups": ["g0", "g0"],

@@ -85,7 +85,7 @@ def test_a_run_that_dies_while_it_writes_leaves_whole_files_alone(tmp_path):
     command = [sys.executable, "-c", KILLED_AT_A_RENAME, str(tmp_path), "agent.npz"]
     run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
-    assert {path.name for path in tmp_path.glob("*.npz")} == {"batch.npz", "outcome_model.npz"}
+    assert {path.name for path in tmp_path.glob("*.npz")} == {"batch.npz", "test.npz", "outcome_model.npz"}
     nothing_is_half_there(tmp_path)
 
 

@@ -70,26 +70,31 @@ class TestFunction:
 
     def test_features_in_another_order(self, run):
         learned = load_reward(run)
-        turned = learned.ordered(("side_effects", "tumour"))
-        assert turned.features == ("side_effects", "tumour")
+        turned = learned.among(("side_effects", "tumour"))
+        assert turned.feature_map.of == ("side_effects", "tumour")
         assert turned([2.0, 35.0]) == learned([35.0, 2.0])
+
+    def test_read_from_more_features(self, run):
+        learned = load_reward(run)
+        wider = learned.among(("pain", "side_effects", "age", "tumour"))
+        assert wider.features == learned.features
+        assert wider([7.0, 2.0, 60.0, 35.0]) == learned([35.0, 2.0])
 
     @pytest.mark.parametrize(
         ("names", "message"),
         [
-            (("tumour", "pain"), r"only the reward has \['side_effects'\], only the environment has \['pain'\]"),
+            (("tumour", "pain"), r"only the reward has \['side_effects'\], which lacks \['pain'\]"),
             (("tumour",), r"only the reward has \['side_effects'\]"),
-            (("tumour", "side_effects", "pain"), r"only the environment has \['pain'\]"),
             (("tumour", "tumour", "side_effects"), "other features"),
         ],
     )
     def test_other_features_are_named(self, run, names, message):
         with pytest.raises(ValueError, match=message):
-            load_reward(run).ordered(names)
+            load_reward(run).among(names)
 
     @pytest.mark.parametrize("outcomes", [3.0, [1.0], [1.0, 2.0, 3.0]])
     def test_outcomes_of_another_shape_are_refused(self, run, outcomes):
-        with pytest.raises(ValueError, match=r"outcomes must be \[.., 2\], one for each of tumour, side_effects"):
+        with pytest.raises(ValueError, match=r"phi is of \[.., 2\] numbers, one for each of tumour, side_effects"):
             load_reward(run)(outcomes)
 
     def test_it_is_checked_and_cannot_be_changed(self, run):

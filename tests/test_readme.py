@@ -86,6 +86,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.commands.demo", lambda config, out: ran.append(("demo", str(out))))
     monkeypatch.setattr("irl.commands.explain", lambda frame, config, out: ran.append(("explain", str(out))))
     monkeypatch.setattr("irl.expert_command.expert", lambda setting, name, out, **_: ran.append((name, str(out))))
+    monkeypatch.setattr("irl.diagnose_command.diagnose_run", lambda run, out, **_: ran.append(("diagnose", str(run))))
     lines = [line for line in commands("cirl") if not line.endswith("--help")]
     lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]
     for line in lines:
@@ -94,6 +95,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     assert ("explain", "runs/explain") in ran
     assert ("demo", "runs/demo") in ran
     assert ("drqn", "runs/expert") in ran
+    assert ("diagnose", "runs/demo") in ran
 
 
 def test_options_named_alone_exist(capsys):

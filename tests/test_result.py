@@ -16,6 +16,7 @@ from irl.result import SCHEMA, Accuracy, IdentifiedRanges, Kappa, Result, instal
 KEYS = """
     schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
     seed config versions estimates kappa true_weights table headline stop episodes
+    members
 """
 
 

@@ -11,6 +11,7 @@ from cirl_gym.table_schema import TableColumns
 from irl.settings import DemoConfig, ExplainConfig, FitConfig
 
 COLUMNS = TableColumns("id", "t", "action", ("x", "y"))
+THREE = replace(COLUMNS, features=("x", "y", "z"), static=("z",))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +54,17 @@ def test_a_demo_out_of_range_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"columns": replace(COLUMNS, features=("x",))}, "a trade-off needs two features, got x; .*--features"),
+        ({"columns": replace(COLUMNS, features=("x",))}, "a trade-off needs two outcomes, got x; .*--features"),
         ({"seed": -1}, "seed must not be negative, got -1"),
-        ({"signs": {"z": -1}}, "signs: 'z' must be a feature and its sign -1 or \\+1, got -1"),
-        ({"signs": {"x": 0}}, "signs: 'x' must be a feature and its sign -1 or \\+1, got 0"),
-        ({"signs": {"x": -2}}, "signs: 'x' must be a feature and its sign -1 or \\+1, got -2"),
+        ({"signs": {"z": -1}}, "signs: 'z' must be an outcome and its sign -1 or \\+1, got -1"),
+        ({"outcomes": ("x",)}, "a trade-off needs two outcomes, got x; .*--outcomes"),
+        ({"outcomes": ("x", "x")}, "--outcomes: a name is there twice: x, x"),
+        ({"outcomes": ("x", "z")}, "--outcomes: 'z' is not a feature; the features are x, y"),
+        ({"columns": replace(COLUMNS, static=("y",))}, "a trade-off needs two outcomes, got x"),
+        ({"columns": THREE, "outcomes": ("x", "z")}, "--outcomes: 'z' is static; no action changes it"),
+        ({"columns": THREE, "signs": {"z": -1}}, "signs: 'z' must be an outcome"),
+        ({"signs": {"x": 0}}, "signs: 'x' must be an outcome and its sign -1 or \\+1, got 0"),
+        ({"signs": {"x": -2}}, "signs: 'x' must be an outcome and its sign -1 or \\+1, got -2"),
     ],
 )
 def test_an_explanation_out_of_range_is_refused(changes, message):

@@ -120,6 +120,33 @@ def test_a_second_time_is_no_feature() -> None:
         infer_columns(frame)
 
 
+def test_static_columns_are_features_at_the_users_word_alone() -> None:
+    frame = stays(3, 2).assign(age="7", hour="3")
+    with pytest.raises(ValueError, match="'hour' has the name of a time"):
+        infer_columns(frame, static=["age"])
+    frame = frame.drop(columns="hour")
+    assert infer_columns(frame).static == ()
+    columns = infer_columns(frame[["age", *frame.columns.drop("age")]], static=["age"])
+    assert (columns.features, columns.static, columns.outcomes) == (("age", "x", "y"), ("age",), ("x", "y"))
+    assert infer_columns(frame, features=["y"], static=["age"]).features == ("y", "age")
+    assert infer_columns(frame, features=["age", "y"], static=["age"]).features == ("age", "y")
+    with pytest.raises(ValueError, match="static: 'age' is not among the features 'x', 'y'"):
+        TableColumns("id", "t", "a", ("x", "y"), static=("age",))
+
+
+def test_several_action_columns_are_given_and_one_stays_a_name() -> None:
+    frame = stays(3, 2)
+    frame["dose"] = frame["action"]
+    columns = infer_columns(frame, action=["dose", "action"])
+    assert (columns.action, columns.actions, columns.features) == (("dose", "action"), ("dose", "action"), ("x", "y"))
+    assert columns.action_words == "columns 'dose' and 'action'"
+    one = infer_columns(stays(3, 2), action=["action"])
+    assert one == infer_columns(stays(3, 2))
+    assert (one.action, one.actions, one.action_words) == ("action", ("action",), "column 'action'")
+    with pytest.raises(ValueError, match="at least one column must be the action"):
+        TableColumns("id", "t", (), ("x",))
+
+
 def test_no_column_left_for_a_feature() -> None:
     with pytest.raises(ValueError, match=r"no column is left\. Give --features \(numbers: none\)"):
         infer_columns(stays(2, 2).drop(columns=["x", "y"]))

@@ -7,8 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from outcome_batches import confounded
 from torch import nn
 
+from agents.cloning import CloningConfig, fit_cloning
+from cirl_gym.outcome_models.crn import CRNConfig
+from cirl_gym.outcome_models.end_fit import EndHeadConfig
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.mlp import MLPConfig
+from cirl_gym.outcome_models.rmsn import PropensityConfig, RMSNConfig
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
 
 
@@ -149,8 +156,40 @@ def test_a_validation_loss_that_is_not_finite_stops():
 
 
 @pytest.mark.parametrize(
-    "setting", [{"epochs": 0}, {"batch_size": 0}, {"patience": 0}, {"learning_rate": math.nan}, {"weight_decay": -1.0}]
+    "setting",
+    [
+        {"epochs": 0},
+        {"batch_size": 0},
+        {"patience": 0},
+        {"learning_rate": math.nan},
+        {"weight_decay": -1.0},
+        {"schedule": "linear"},
+    ],
 )
 def test_bad_settings_are_refused(setting):
     with pytest.raises(ValueError, match=next(iter(setting))):
         TrainingConfig(**setting)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@pytest.mark.parametrize("kind", ["crn", "rmsn", "mb_x"])
+def test_a_model_trained_on_an_accelerator_answers_on_the_cpu(kind):
+    train, validation = confounded(200)
+    training = TrainingConfig(epochs=2, device="cuda")
+    config = OutcomeModelConfig(
+        crn=CRNConfig(training=training),
+        rmsn=RMSNConfig(training=training, propensity=PropensityConfig(training=training)),
+        mb_x=MLPConfig(training=training),
+        end=EndHeadConfig(training=training),
+        base=False,
+    )
+    model = fit_outcome_model(kind, train, validation, config, np.random.default_rng(0)).model
+    assert np.isfinite(model.predict(model.encode(validation))).all()
+    cloned = fit_cloning(train, validation, CloningConfig(training=training), np.random.default_rng(0))
+    assert np.isfinite(cloned.policy.log_probabilities(validation)).all()
+
+
+def test_the_rate_falls_as_half_a_cosine():
+    config = TrainingConfig(epochs=4, learning_rate=1.0, schedule="cosine")
+    assert [config.rate(epoch) for epoch in (1, 3)] == pytest.approx([1.0, 0.5])
+    assert TrainingConfig(learning_rate=0.5).rate(7) == 0.5

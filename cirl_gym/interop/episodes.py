@@ -62,12 +62,12 @@ def step_rewards(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike) 
     """``[N, T]`` rewards w . phi(x_{t+1}) of the actions (paper, equation 23); zero on padding.
 
     Raises:
-        ValueError: the feature map is for other features, or the weights are not one per feature with an L1 norm of
+        ValueError: the feature map is for other features, or the weights are not one per outcome with an L1 norm of
             at most 1.
     """
-    if feature_map.features != batch.features:
-        raise ValueError(f"the feature map is for {feature_map.features}, the batch has {batch.features}")
-    earned = reward(feature_map(batch.next_obs), check_weights(weights, batch.features))
+    if feature_map.of != batch.features:
+        raise ValueError(f"the feature map is for {feature_map.of}, the batch has {batch.features}")
+    earned = reward(feature_map(batch.next_obs), check_weights(weights, feature_map.features))
     return np.where(batch.mask, earned, 0.0)
 
 

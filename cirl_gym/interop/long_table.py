@@ -45,6 +45,8 @@ def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataF
         columns = TableColumns(*_NAMES[:3], batch.features, *_NAMES[3:])
     if columns.group is None or columns.terminated is None or columns.truncated is None:
         raise ValueError("columns must name group, terminated and truncated: the table would lose them")
+    if not isinstance(columns.action, str):
+        raise ValueError(f"a batch has one action per step, but columns names {len(columns.action)} for it")
     if columns.features != batch.features:
         raise ValueError(f"columns has the features {columns.features}, the batch {batch.features}")
     check_names(columns.used, "columns")
@@ -99,6 +101,8 @@ def from_long_table(
         features = tuple(str(name) for name in frame.columns if name not in _NAMES)
         columns = TableColumns(*_NAMES[:3], features, *_NAMES[3:])
     columns.check([str(name) for name in frame.columns])
+    if not isinstance(columns.action, str):
+        return from_dataframe(frame, columns, options)
     action = frame[columns.action]
     if not isinstance(action.dtype, pd.CategoricalDtype):
         return from_dataframe(frame, columns, options)

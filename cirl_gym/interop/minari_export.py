@@ -153,6 +153,7 @@ def _metadata(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, pre
         "schema": SCHEMA,
         "previous_action": previous_action,
         "features": list(batch.features),
+        "outcomes": list(feature_map.features),
         "action_names": list(batch.action_names),
         "ids": list(batch.ids),
         "groups": list(batch.groups),

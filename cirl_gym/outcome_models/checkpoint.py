@@ -17,6 +17,23 @@ from cirl_gym.files import read_arrays, write_arrays
 Weights = dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class History:
+    """What happened in training."""
+
+    training: tuple[float, ...]
+    """Mean training loss of every epoch."""
+    validation: tuple[float, ...]
+    """Validation loss before the first epoch and after every epoch: one number more than ``training``."""
+    best_epoch: int
+    """The epoch whose weights were kept; 0: none was better than the start."""
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that were run."""
+        return len(self.training)
+
+
 @dataclass
 class TrainingState:
     """Where a training stands after a number of epochs; it changes as the training goes on."""
@@ -34,6 +51,10 @@ class TrainingState:
     def epoch(self) -> int:
         """Epochs that are done."""
         return len(self.training)
+
+    def history(self) -> History:
+        """All of it, for good."""
+        return History(tuple(self.training), tuple(self.validation), self.best)
 
     @property
     def latest(self) -> dict[str, float]:

@@ -19,7 +19,7 @@ from cirl_gym.types import FloatArray
 
 CorrectedModel: TypeAlias = RecurrentModel | MemorylessModel
 """A linear law and a network that corrects it."""
-_TENSORS = ("inputs", "actions", "mask", "law", "outcomes", "weights")
+_TENSORS = ("inputs", "actions", "mask", "law", "outcomes", "weights", "unit")
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,7 @@ class _Leftovers:
     law: Tensor
     outcomes: Tensor
     weights: Tensor
+    unit: Tensor
     model: CorrectedModel
 
     @classmethod
@@ -142,6 +143,7 @@ class _Leftovers:
             torch.from_numpy(taken.astype(np.float32)),
             torch.from_numpy(batch.next_obs),
             torch.from_numpy(weights.astype(np.float32)),
+            torch.from_numpy((model.correction_scale * model.spec.size(batch.obs[:, :-1])).astype(np.float32)),
             model,
         )
 
@@ -156,7 +158,7 @@ class _Leftovers:
 
         They are the errors of what the model will predict: the expectation of an outcome that stops at its limits.
         """
-        unit = torch.from_numpy(self.model.correction_scale.astype(np.float32)).to(correction.device)
+        unit = self.unit[self.mask]
         taken = correction[torch.arange(len(correction)), self.actions[self.mask]]
         predicted = _clipped_mean(self.law[self.mask] + unit * taken, self.model.spec)
         # What the law predicts without error (unit 0) stays as it is and costs nothing.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cirl_gym.outcome_models.training import TrainingConfig
+from cirl_gym.outcome_models.training import TrainingConfig, network_training
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CRNConfig:
     """Of the LSTM's output, in training only."""
     balance: float = 1.0
     """Largest alpha, the strength of the reversed gradient; 0 trains the same network without balancing."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: TrainingConfig = field(default_factory=network_training)
     """The loop."""
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
@@ -15,20 +16,59 @@ from cirl_gym.types import FloatArray, OutcomeModel
 
 @dataclass(frozen=True)
 class PredictionError:
-    """Root mean squared errors of one-step predictions."""
+    """Root mean squared errors of predictions: the root of one overall mean, never a mean of roots."""
 
     raw: tuple[float, ...]
-    """Per feature, raw units."""
+    """Per observed feature, raw units."""
     scaled: tuple[float, ...]
-    """Per feature, on the scale of phi."""
+    """Per outcome, on the scale of phi."""
     pooled: float
-    """Root of the mean over predictions of the squared errors summed over the features, on the scale of phi."""
+    """Root of the mean over predictions of the squared errors summed over the outcomes, on the scale of phi."""
     n: int
     """Number of predictions."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+class SquaredErrors:
+    """Sums of squared errors over any number of parts; what they come to does not depend on how it was cut."""
+
+    def __init__(self, feature_map: FeatureMap) -> None:
+        self.feature_map = feature_map
+        self._raw: FloatArray | None = None
+        self._scaled: FloatArray | None = None
+        self._n = 0
+
+    def add(self, predicted: npt.NDArray[np.floating], observed: npt.NDArray[np.floating]) -> None:
+        """Count predictions ``[n, D]`` against outcomes ``[n, D]``, raw units."""
+        raw = ((predicted.astype(np.float64) - observed) ** 2).sum(axis=0)
+        scaled = ((self.feature_map(predicted) - self.feature_map(observed)) ** 2).sum(axis=0)
+        self._raw = raw if self._raw is None else self._raw + raw
+        self._scaled = scaled if self._scaled is None else self._scaled + scaled
+        self._n += len(predicted)
+
+    @property
+    def n(self) -> int:
+        """Number of predictions so far."""
+        return self._n
+
+    def error(self) -> PredictionError:
+        """The roots of the means.
+
+        Raises:
+            ValueError: nothing was counted.
+        """
+        if self._raw is None or self._scaled is None or self._n == 0:
+            raise ValueError("SquaredErrors: no prediction was counted")
+        squares, scaled = self._raw / self._n, self._scaled / self._n
+        return PredictionError(
+            tuple(float(value) for value in np.sqrt(squares)),
+            tuple(float(value) for value in np.sqrt(scaled)),
+            float(np.sqrt(scaled.sum())),
+            self._n,
+        )
 
 
 def factual_error(model: OutcomeModel, batch: Batch, feature_map: FeatureMap | None = None) -> PredictionError:
@@ -41,7 +81,7 @@ def factual_error(model: OutcomeModel, batch: Batch, feature_map: FeatureMap | N
     """
     every = model.predict(model.encode(batch)[:, :-1])
     taken = np.take_along_axis(every, batch.actions[..., None, None], axis=2)[:, :, 0]
-    return _error((taken - batch.next_obs)[batch.mask], feature_map or FeatureMap.from_batch(batch))
+    return _error(taken[batch.mask], batch.next_obs[batch.mask], feature_map or FeatureMap.from_batch(batch))
 
 
 def counterfactual_error(
@@ -55,17 +95,14 @@ def counterfactual_error(
         oracle: the simulator as a model, whose predictions carry no noise.
         feature_map: phi; default: the ranges of the batch itself.
     """
-    difference = model.predict(model.encode(batch)[:, :-1]) - oracle.predict(oracle.encode(batch)[:, :-1])
+    predicted, true = (one.predict(one.encode(batch)[:, :-1]) for one in (model, oracle))
     others = (one_hot(batch.actions, batch.n_actions) == 0) & batch.mask[..., None]
-    return _error(difference[others], feature_map or FeatureMap.from_batch(batch))
+    return _error(predicted[others], true[others], feature_map or FeatureMap.from_batch(batch))
 
 
-def _error(difference: np.ndarray[Any, np.dtype[np.float32]], feature_map: FeatureMap) -> PredictionError:
-    squares: FloatArray = (difference.astype(np.float64) ** 2).mean(axis=0)
-    scaled = squares / (feature_map.high - feature_map.low) ** 2
-    return PredictionError(
-        tuple(float(value) for value in np.sqrt(squares)),
-        tuple(float(value) for value in np.sqrt(scaled)),
-        float(np.sqrt(scaled.sum())),
-        len(difference),
-    )
+def _error(
+    predicted: npt.NDArray[np.floating], observed: npt.NDArray[np.floating], feature_map: FeatureMap
+) -> PredictionError:
+    squares = SquaredErrors(feature_map)
+    squares.add(predicted, observed)
+    return squares.error()

@@ -81,6 +81,10 @@ class _Rows:
         logits = network(self.inputs[chosen][mask])[:, 0]
         return binary_cross_entropy_with_logits(logits, labels[mask])
 
+    def to(self, device: str) -> _Rows:
+        """The same on another device."""
+        return _Rows(self.inputs.to(device), self.labels.to(device), self.mask.to(device))
+
     def per_episode(self, network: nn.Module) -> FloatArray:
         """``[E]`` summed log-loss of every episode."""
         with torch.inference_mode():
@@ -161,19 +165,20 @@ def _train(
     progress: Progress | None,
     watch: Watch | None,
 ) -> nn.Sequential:
-    train, validation = rows
+    train, validation = (part.to(config.training.device) for part in rows)
+    priors = priors.to(config.training.device)
     with seeded(seed):
         network = build_network(kind, train.inputs.shape[-1], config.hidden)
     with torch.no_grad():
         network.get_submodule("logit").get_parameter("bias").fill_(float(np.log(rate) - np.log1p(-rate)))
-    first, *rest = (value for name, value in network.named_parameters() if name.endswith("weight"))
 
     def loss(chosen: Tensor, _share: float) -> Tensor:
+        first, *rest = (value for name, value in network.named_parameters() if name.endswith("weight"))
         # The prior belongs to all rows together, the loss is a mean per row.
         shrink = ((first / priors) ** 2).sum() + sum(((value / config.prior) ** 2).sum() for value in rest)
         return train.loss(network, chosen) + shrink / (2 * n_rows)
 
-    everyone = torch.arange(len(validation.mask))
+    everyone = torch.arange(len(validation.mask), device=validation.mask.device)
     n_rows = int(train.mask.sum())
     train_network(
         network,

@@ -28,10 +28,11 @@ from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
 from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
 from cirl_gym.outcome_models.recurrent import RecurrentModel
+from cirl_gym.outcome_models.relative import relative_columns, usual_share, without_law
 from cirl_gym.outcome_models.rmsn import RMSNConfig, treatment_weights
 from cirl_gym.outcome_models.rnn import RecurrentNetwork, RNNConfig
 from cirl_gym.outcome_models.spec import OutcomeSpec, outcome_bounds
-from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, seeded
+from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, network_training, seeded
 
 Kind = Literal["ar", "crn", "rmsn", "mb_h", "mb_x"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -56,19 +57,22 @@ class OutcomeModelConfig:
     """The end-of-episode head."""
     base: bool = True
     """Networks correct the linear law; False: they predict the change from x_t alone and are always kept."""
+    relative: tuple[str, ...] = ()
+    """Features, never negative, whose change the network predicts as a share of their current value."""
     members: int = 1
     """Models that are fitted, each from other random numbers; their mean predicts."""
     bootstrap: bool = False
     """Whether each member is fitted to a sample of the patients, drawn with replacement."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "relative", tuple(self.relative))
         if self.members < 1:
             raise ValueError(f"OutcomeModelConfig.members must be at least 1, got {self.members}")
 
     @classmethod
     def quick(cls) -> OutcomeModelConfig:
         """Few epochs, for a first look; the linear law is the same."""
-        default, few = cls(), replace(TrainingConfig(), epochs=8)
+        default, few = cls(), replace(network_training(), epochs=8)
         return cls(
             crn=replace(default.crn, training=few),
             rmsn=replace(default.rmsn, training=few),
@@ -121,6 +125,8 @@ def fit_outcome_model(
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if config.relative and kind == "ar":
+        raise ValueError(f"relative: {', '.join(config.relative)} need a network; the kind 'ar' is a linear law alone")
     if (train.features, train.action_names) != (validation.features, validation.action_names):
         raise ValueError("the training and the validation batch do not have the same features and actions")
     began = time.perf_counter()
@@ -265,6 +271,11 @@ def _uncorrected(
     # One unit of the network's output is the law's own error. Where it has none (a static covariate) nothing is learnt.
     scale = residual_scale(law, train, train, fit.limits)
     spec = replace(law.spec, noise_scale=scale)
+    if config.relative:
+        columns = relative_columns(train, config.relative)
+        fit = without_law(fit, train, columns)
+        spec = replace(_law_alone(fit, train).spec, noise_scale=scale, relative=config.relative)
+        scale = np.where(columns, usual_share(train), scale)
     with seeded(seed):
         if kind == "mb_x":
             return MemorylessModel(fit.law, MemorylessNetwork(d, a, config.mb_x), fit.scaler, scale, spec, law.end)

@@ -8,27 +8,34 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.batch import Batch
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
 class Scaler:
     """(x - mean) / scale, feature by feature, fixed once from training rows.
 
+    Where there is an offset, x stands for log(x + offset).
+
     Raises:
-        ValueError: the two arrays do not have one length, or a scale is not positive.
+        ValueError: the arrays do not have one length, a scale is not positive or an offset negative.
     """
 
     mean: FloatArray
-    """``[d]`` raw units."""
+    """``[d]`` raw units (of the logarithm where there is an offset)."""
     scale: FloatArray
     """``[d]`` raw units, positive."""
+    offset: FloatArray | None = None
+    """``[d]`` raw units, 0 where the value itself is scaled; default: 0 everywhere."""
 
     def __post_init__(self) -> None:
         mean, scale = (np.array(value, dtype=np.float64) for value in (self.mean, self.scale))
+        offset = np.zeros_like(mean) if self.offset is None else np.array(self.offset, dtype=np.float64)
         if mean.ndim != 1 or mean.shape != scale.shape or not (scale > 0).all() or not np.isfinite(mean).all():
             raise ValueError(f"Scaler: mean and scale must be [d] with positive scales, got {mean} and {scale}")
-        for name, array in (("mean", mean), ("scale", scale)):
+        if offset.shape != mean.shape or not (offset >= 0).all():
+            raise ValueError(f"Scaler: offset must be [d] and not negative, got {offset}")
+        for name, array in (("mean", mean), ("scale", scale), ("offset", offset)):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
@@ -41,8 +48,26 @@ class Scaler:
         constant = spread <= 1e-12 * np.maximum(np.abs(rows).max(axis=0), 1.0)
         return cls(rows.mean(axis=0), np.where(constant, 1.0, spread))
 
+    def with_logarithms(self, train: Batch, features: BoolArray) -> Scaler:
+        """The same, of log(x + a hundredth of the median) for some ``[d]`` features that are never negative."""
+        rows = train.obs[train.seen].astype(np.float64)
+        middle = np.array([np.median(column[column > 0]) if (column > 0).any() else 1.0 for column in rows.T])
+        offset = np.where(features, 0.01 * middle, 0.0)
+        logs = np.log(np.where(features, rows + offset, 1.0))
+        spread = logs.std(axis=0)
+        return Scaler(
+            np.where(features, logs.mean(axis=0), self.mean),
+            np.where(features, np.where(spread > 0, spread, 1.0), self.scale),
+            offset,
+        )
+
     def __call__(self, obs: npt.NDArray[np.floating]) -> Float32Array:
         """Scaled ``[.., d]`` of raw ``[.., d]``."""
+        if self.offset is not None and self.offset.any():
+            # Padding and what a roll-out makes up may be anything; below 0 there is no logarithm.
+            obs = np.where(
+                self.offset > 0, np.log(np.maximum(obs, 0.0) + np.where(self.offset > 0, self.offset, 1.0)), obs
+            )
         return ((obs - self.mean) / self.scale).astype(np.float32)
 
 

@@ -14,7 +14,7 @@ from cirl_gym.outcome_models.end_head import EndHead
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.linear import LawModel, LinearLaw
 from cirl_gym.outcome_models.spec import OutcomeSpec
-from cirl_gym.outcome_models.training import TrainingConfig
+from cirl_gym.outcome_models.training import TrainingConfig, network_training
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 
@@ -30,7 +30,7 @@ class MLPConfig:
     """Units of the first layer."""
     second: int = 32
     """Units of the second layer."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: TrainingConfig = field(default_factory=network_training)
     """The loop."""
 
     def __post_init__(self) -> None:
@@ -114,5 +114,6 @@ class MemorylessModel(LawModel):
         """Outcomes ``[.., A, d]`` before they are clipped to the bounds."""
         with torch.inference_mode():
             correction = self.network.correction(torch.from_numpy(self.scaler(states))).numpy()
-        total: FloatArray = self.law(states) + self.correction_scale * correction
+        unit = self.correction_scale * self.spec.size(states)
+        total: FloatArray = self.law(states) + unit[..., None, :] * correction
         return total

@@ -97,7 +97,9 @@ class RecurrentModel(LawModel):
         hidden = np.array(states[..., size : size + hidden_size])
         with torch.inference_mode():
             correction = self.network.correction(self.network.represent(torch.from_numpy(hidden))).numpy()
-        total: FloatArray = self.law(states[..., :size]) + self.correction_scale * correction
+        rows = states[..., :size]
+        unit = self.correction_scale * self.spec.size(self.law.window.newest(rows))
+        total: FloatArray = self.law(rows) + unit[..., None, :] * correction
         return total
 
     def _cell_step(self, memory: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from cirl_gym.outcome_models.crn import with_every_action
-from cirl_gym.outcome_models.training import TrainingConfig
+from cirl_gym.outcome_models.training import TrainingConfig, network_training
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RNNConfig:
     """Units of the LSTM."""
     fully_connected: int = 32
     """Units of the layer on [LSTM output, one-hot action]."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: TrainingConfig = field(default_factory=network_training)
     """The loop."""
 
     def __post_init__(self) -> None:

@@ -46,8 +46,14 @@ class OutcomeSpec:
     residuals: ResidualNoise | None = None
     """Law of the residuals; default: normal and independent with ``noise_scale``."""
 
+    relative: tuple[str, ...] = ()
+    """Features that a network corrects in proportion to their current value."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "relative", tuple(self.relative))
+        if not set(self.relative) <= set(self.features):
+            raise ValueError(f"OutcomeSpec: {self.relative} are not all features; those are {self.features}")
         for name in ("low", "high", "noise_scale"):
             array = np.array(getattr(self, name), dtype=np.float64)
             if array.shape != (len(self.features),) or not np.isfinite(array).all():
@@ -62,6 +68,11 @@ class OutcomeSpec:
             object.__setattr__(self, name, array)
         if (self.low > self.high).any() or (self.noise_scale < 0).any():
             raise ValueError(f"OutcomeSpec: low must not exceed high and noise not be negative, got {self}")
+
+    def size(self, newest: npt.NDArray[np.floating]) -> FloatArray:
+        """``[.., d]`` what corrections are multiplied by after observations ``[.., d]``: the value itself, or 1."""
+        proportional = np.array([name in self.relative for name in self.features])
+        return np.where(proportional, np.abs(newest.astype(np.float64)), 1.0)
 
     def noise(self, normals: FloatArray) -> FloatArray:
         """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""

@@ -142,7 +142,8 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
         arrays |= _prefixed("end.network", module_arrays(end.network))
     if not isinstance(model, AutoregressiveModel):
         config |= {"kind": _CONFIGS[type(model.network.config)], "network": asdict(model.network.config)}
-        arrays |= _fields("scaler", model.scaler, ("mean", "scale"))
+        config["relative"] = list(spec.relative)
+        arrays |= _fields("scaler", model.scaler, ("mean", "scale", "offset"))
         arrays["correction_scale"] = model.correction_scale
         arrays |= _prefixed("network", module_arrays(model.network))
     return config, arrays
@@ -162,14 +163,16 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     known = _part(arrays, "spec", ("low", "high", "noise_scale", "floor", "ceiling"))
     # Runs of before residuals had laws of their own have none.
     residuals = ResidualNoise(**_under(arrays, "residuals")) if "residuals.mixing" in arrays else None
-    spec = OutcomeSpec(tuple(config["features"]), a, **known, residuals=residuals)
+    spec = OutcomeSpec(
+        tuple(config["features"]), a, **known, residuals=residuals, relative=tuple(config.get("relative", ()))
+    )
     end = _build_end(config["end"], arrays, a)
     if kind == "ar":
         return AutoregressiveModel(law, spec, end)
     network = _NETWORKS[kind](d, a, _network_config(kind, config["network"]))
     load_module_arrays(network, _under(arrays, "network"))
     network.eval()
-    scaler = Scaler(**_part(arrays, "scaler", ("mean", "scale")))
+    scaler = Scaler(**_under(arrays, "scaler"))
     if isinstance(network, MemorylessNetwork):
         return MemorylessModel(law, network, scaler, arrays["correction_scale"], spec, end)
     return RecurrentModel(law, network, scaler, arrays["correction_scale"], spec, end)

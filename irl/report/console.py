@@ -27,13 +27,13 @@ def print_result(result: Result, folder: Path | None = None, console: Console | 
     for sentence in result.headline:
         shown.print(Text(sentence, style="bold"))
     shown.print()
-    shown.print(_table("Weights (sizes add up to 1)", rows.weight_head(result), rows.weight_rows(result)))
+    shown.print(text_table("Weights (sizes add up to 1)", rows.weight_head(result), rows.weight_rows(result)))
     for name, reason in result.identified_set.not_identifiable.items():
         shown.print(Text(f"Not identifiable: {name} ({reason})"))
-    shown.print(_table("Held-out decisions met", ["policy", "accuracy"], rows.accuracy_rows(result)))
+    shown.print(text_table("Held-out decisions met", ["policy", "accuracy"], rows.accuracy_rows(result)))
     if result.returns is not None:
         head = ["policy", "mean", "standard error"]
-        shown.print(_table("Returns in the simulator, true weights", head, rows.return_rows(result)))
+        shown.print(text_table("Returns in the simulator, true weights", head, rows.return_rows(result)))
     shown.print(Text(f"Loop: {len(result.rounds)} rounds, margin {rows.short(result.margin)}; {result.stop}."))
     times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in result.seconds.items())
     shown.print(Text(f"Time: {duration(sum(result.seconds.values()))} ({times})."))
@@ -42,7 +42,7 @@ def print_result(result: Result, folder: Path | None = None, console: Console | 
         shown.print(Text(f"Files in {folder}: {names}"), soft_wrap=True)
 
 
-def _table(title: str, head: list[str], content: rows.Rows) -> Table:
+def text_table(title: str, head: list[str], content: rows.Rows) -> Table:
     """Names come from a stranger's table: they are text, never markup. Minus signs are those of a keyboard."""
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(head):

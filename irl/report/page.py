@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -20,14 +21,9 @@ def render(result: Result, what_if: WhatIf | None = None) -> str:
         result: what the run found.
         what_if: one history with its predicted courses; None leaves the section out.
     """
-    folder = Path(__file__).parent
-    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
-    environment.trim_blocks = environment.lstrip_blocks = True
-    environment.filters["breakable"] = breakable
-    page = environment.get_template("page.html")
-    return page.render(
+    return render_page(
+        "page.html",
         result=result,
-        style=Markup((folder / "style.css").read_text(encoding="utf-8")),
         weights_picture=Markup(weights_svg(result)),
         weights_head=rows.weight_head(result),
         weights_rows=rows.weight_rows(result),
@@ -45,6 +41,16 @@ def render(result: Result, what_if: WhatIf | None = None) -> str:
         table_rows=rows.flat(result.table or {}),
         config_rows=rows.flat(result.config),
     )
+
+
+def render_page(template: str, **content: Any) -> str:
+    """A template of this folder with its content, in the style that all pages share; names in it are escaped."""
+    folder = Path(__file__).parent
+    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.filters["breakable"] = breakable
+    style = Markup((folder / "style.css").read_text(encoding="utf-8"))
+    return environment.get_template(template).render(style=style, **content)
 
 
 def breakable(name: str) -> Markup:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import re
-import textwrap
-import warnings
-from collections.abc import Callable
-from typing import Any
-from xml.etree import ElementTree
-
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from irl.report.drawing import (
+    BAND,
+    BLUE,
+    COLOURS,
+    DASHES,
+    GREY,
+    MARKERS,
+    ORANGE,
+    fold_name,
+    legend,
+    printable,
+    svg,
+    tidy,
+)
 from irl.report.rows import percent
 from irl.report.what_if import WhatIf
 from irl.result import Result
-
-# Colours by Okabe and Ito (the yellow ones darkened), which people with every kind of colour vision can tell apart;
-# marker and dash go along, and the lengths differ, so that many actions still look different.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#7A5C00")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES = ("-", "--", "-.", ":")
-BLUE, ORANGE, BAND, GREY = COLOURS[0], COLOURS[1], "#C9DDEC", "#666666"
-WIDTH = 6.0
-"""Inches; an SVG unit is 1/72 of one. Narrow, so that the text is still readable when a phone shrinks the picture."""
-FONT = "DejaVu Sans"
-"""Comes with matplotlib and is wide: what fits when measured with it fits in a reader's other fonts."""
 
 
 def weights_svg(result: Result) -> str:
@@ -53,14 +47,14 @@ def weights_svg(result: Result) -> str:
         pad = 0.05 * (max(ends) - min(ends))
         axes.set_xlim(min(ends) - pad, max(ends) + pad)
         axes.set_xlabel("weight")
-        _tidy(axes, "x")
-        _legend(figure, axes)
+        tidy(axes, "x")
+        legend(figure, axes)
 
     label = "Weights: " + "; ".join(
         f"{name} {weight:.2f} ({result.intervals[name][0]:.2f} to {result.intervals[name][1]:.2f})"
         for name, weight in zip(result.features, result.weights, strict=True)
     )
-    return _svg("weights", label, 1.0 + 0.42 * len(result.features), draw)
+    return svg("weights", label, 1.0 + 0.42 * len(result.features), draw)
 
 
 def margins_svg(result: Result) -> str:
@@ -74,10 +68,10 @@ def margins_svg(result: Result) -> str:
         axes.set_xlabel("round")
         axes.set_ylabel("margin")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _tidy(axes, "y")
+        tidy(axes, "y")
 
     course = f"from {margins[0]:.3g} to {margins[-1]:.3g} in {len(margins)} rounds" if margins else "no rounds"
-    return _svg("margins", f"Margin of the loop: {course}", 2.6, draw)
+    return svg("margins", f"Margin of the loop: {course}", 2.6, draw)
 
 
 def accuracy_svg(result: Result) -> str:
@@ -99,14 +93,14 @@ def accuracy_svg(result: Result) -> str:
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.set_xlabel("held-out decisions met")
-        _tidy(axes, "x")
+        tidy(axes, "x")
         if accuracy.ceiling is not None:
             axes.axvline(accuracy.ceiling, color=ORANGE, ls="--", lw=1.6, label=f"ceiling {percent(accuracy.ceiling)}")
-            _legend(figure, axes)
+            legend(figure, axes)
 
     ceiling = "" if accuracy.ceiling is None else f"; ceiling {percent(accuracy.ceiling)}"
     label = "Accuracy: " + "; ".join(f"{name} {percent(value)}" for name, value in bars.items()) + ceiling
-    return _svg("accuracy", label, 2.5, draw)
+    return svg("accuracy", label, 2.5, draw)
 
 
 def what_if_svg(what_if: WhatIf) -> str:
@@ -128,14 +122,14 @@ def what_if_svg(what_if: WhatIf) -> str:
             steps = np.arange(now, now + len(path))
             axes.plot(steps, path, dash, color=color, lw=1.8)
             axes.plot(steps[-1], path[-1], marker, color=color, ms=8, clip_on=False)
-            axes.plot([], [], dash, marker=marker, color=color, lw=1.8, ms=6, label=f"if {_printable(action)}")
+            axes.plot([], [], dash, marker=marker, color=color, lw=1.8, ms=6, label=f"if {printable(action)}")
         axes.axvline(now, color=GREY, ls=":", lw=1)
         axes.plot(now, course[now], "o", mfc="white", mec="black", ms=6)
         axes.margins(y=0.1)
         axes.set_title(fold_name(what_if.labels[feature], 60 // columns), loc="left", fontsize=10)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8 // columns + 2, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-        _tidy(axes, "y")
+        tidy(axes, "y")
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
@@ -146,70 +140,8 @@ def what_if_svg(what_if: WhatIf) -> str:
         for last in panels[max(d - columns, 0) : d]:
             last.set_xlabel("step")
             last.tick_params(labelbottom=True)
-        _legend(figure, panels[0])
+        legend(figure, panels[0])
 
     under = ", ".join(what_if.futures)
     label = f"Observed course up to step {now} and predicted courses under {under}, for {', '.join(what_if.labels)}"
-    return _svg("what-if", label, 0.6 + (2.0 if columns == 1 else 1.6) * lines, draw)
-
-
-def fold_name(name: str, width: int, lines: int = 2) -> str:
-    """A name broken at blanks and underscores into a few short lines; what is too long ends in an ellipsis."""
-    parts = textwrap.wrap(_printable(name).replace("_", "_ "), width, break_long_words=True)
-    folded = [part.replace("_ ", "_") for part in parts] or [""]
-    if len(folded) > lines:
-        folded = [*folded[: lines - 1], folded[lines - 1][: width - 1].rstrip() + "…"]
-    return "\n".join(folded)
-
-
-def _printable(text: str) -> str:
-    """Without the characters that XML forbids."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
-def _tidy(axes: Axes, grid: str) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x" if grid == "x" else "y", color="#E3E3E3", lw=0.7)
-    axes.set_axisbelow(True)
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    """Below the picture, each label once."""
-    handles, labels = axes.get_legend_handles_labels()
-    entries = dict(zip(labels, handles, strict=True))
-    columns = min(len(entries), 4)
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
-
-
-def _svg(name: str, label: str, height: float, draw: Callable[[Figure], None]) -> str:
-    """Draw under fixed settings, whatever the reader's own matplotlib is set to."""
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        # Glyphs that the measuring font lacks are drawn by the browser's fonts.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        matplotlib.rcdefaults()
-        settings: dict[Any, Any] = {"svg.hashsalt": name, "svg.fonttype": "none", "text.parse_math": False}
-        matplotlib.rcParams.update(settings | {"font.family": FONT, "font.size": 10.0})
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(figure)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return _inline(text.getvalue(), name, _printable(label))
-
-
-def _inline(document: str, name: str, label: str) -> str:
-    """An SVG document as an element of a page: names of its own, no namespaces, no global style, any width."""
-    root = ElementTree.fromstring(document)
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        for key, value in list(element.attrib.items()):
-            del element.attrib[key]
-            short = key.rpartition("}")[2]
-            named = f"{name}-{value}" if short == "id" else re.sub(r"^#|(?<=url\()#", f"#{name}-", value)
-            element.attrib[short] = named.replace(f"'{FONT}'", f"'{FONT}', Verdana, Arial, sans-serif")
-    for definitions in root.findall("defs"):
-        for style in definitions.findall("style"):
-            definitions.remove(style)
-    for key in ("width", "height", "version"):
-        root.attrib.pop(key, None)
-    root.attrib |= {"role": "img", "aria-label": label, "stroke-linejoin": "round", "class": f"picture {name}"}
-    return ElementTree.tostring(root, encoding="unicode")
+    return svg("what-if", label, 0.6 + (2.0 if columns == 1 else 1.6) * lines, draw)

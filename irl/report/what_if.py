@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,7 @@ def _course(values: FloatArray, d: int, name: str) -> FloatArray:
     return course
 
 
-def imagine(model: OutcomeModel, batch: Batch, steps: int = 8) -> WhatIf:
+def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequence[str] | None = None) -> WhatIf:
     """One held-out history, and its expected courses if each action were taken at every step from then on.
 
     The episode is the longest one (the first of several), cut at its middle, so that there is a past to see; a course
@@ -67,15 +67,20 @@ def imagine(model: OutcomeModel, batch: Batch, steps: int = 8) -> WhatIf:
         model: predicts the next observation under every action.
         batch: held-out episodes.
         steps: length of the courses.
+        outcomes: names of the features to show; None: all.
     """
     episode = int(batch.lengths.argmax())
     t = int(batch.lengths[episode]) // 2
     state = model.encode(batch.take(np.array([episode])))[0, t]
-    futures = {name: _course_of(model, state, action, steps) for action, name in enumerate(batch.action_names)}
+    shown = batch.features if outcomes is None else tuple(outcomes)
+    columns = [batch.features.index(name) for name in shown]
+    futures = {
+        name: _course_of(model, state, action, steps)[:, columns] for action, name in enumerate(batch.action_names)
+    }
     return WhatIf(
         title=f"Episode {batch.ids[episode]} after {t} steps",
-        features=batch.features,
-        observed=batch.obs[episode, : t + 1].astype(np.float64),
+        features=shown,
+        observed=batch.obs[episode, : t + 1][:, columns].astype(np.float64),
         actions=tuple(batch.action_names[a] for a in batch.actions[episode, :t]),
         futures=futures,
     )
