@@ -18,10 +18,11 @@ from torch.nn.functional import cross_entropy
 
 from agents.logistic import LogisticFit, episode_losses, fit_logistic
 from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.checkpoint import History
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
 from cirl_gym.outcome_models.recurrent import lstm_step
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
-from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, seeded, train_network
+from cirl_gym.outcome_models.training import Progress, TrainingConfig, seeded, train_network
 from cirl_gym.types import Float32Array, FloatArray
 
 

@@ -40,11 +40,12 @@ import cirl_gym.outcome_models.rmsn
 from agents.cloning import CloningConfig, CloningPolicy, fit_cloning
 from agents.successor_training import fit_successor
 from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.checkpoint import History
 from cirl_gym.outcome_models.correction import fit_correction
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.rmsn import PropensityConfig, treatment_weights
-from cirl_gym.outcome_models.training import History, TrainingConfig, seeded
+from cirl_gym.outcome_models.training import TrainingConfig, seeded
 from cirl_gym.rollout import act_along, rollout
 from cirl_gym.worlds import CounterfactualWorld
 

@@ -94,7 +94,7 @@ def fitted_bytes(kind, train, validation, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_seed_same_bytes(kind):
+def test_case_31_same_seed_same_bytes(kind):
     train, validation = confounded(120)
     torch.manual_seed(1)
     one = fitted_bytes(kind, train, validation, 4)
@@ -121,7 +121,7 @@ def test_what_stands_in_the_padding_never_enters_the_fit(kind, filling):
     np.testing.assert_allclose(*(m.predict(m.encode(validation)) for m in (plain, filled)), rtol=0, atol=1e-4)
 
 
-def test_episodes_of_one_action_can_be_fitted():
+def test_case_33_episodes_of_one_action_can_be_fitted():
     batch = linear_system(40, 0, noise=1.0)
     one = replace(batch, lengths=np.ones(40, dtype=np.int64))
     for kind in KINDS:

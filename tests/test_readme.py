@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from cirl_gym.exhaustive import optimum
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.rollout import returns
 from irl.cli import main
 from irl.result import Result
@@ -87,6 +88,8 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.commands.explain", lambda frame, config, out: ran.append(("explain", str(out))))
     monkeypatch.setattr("irl.expert_command.expert", lambda setting, name, out, **_: ran.append((name, str(out))))
     monkeypatch.setattr("irl.diagnose_command.diagnose_run", lambda run, out, **_: ran.append(("diagnose", str(run))))
+    monkeypatch.setattr("irl.tune_command.tune", lambda data, *rest: ran.append(("tune", str(rest[-1]))))
+    monkeypatch.setattr("cirl_gym.outcome_models.tuned.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
     lines = [line for line in commands("cirl") if not line.endswith("--help")]
     lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]
     for line in lines:
@@ -96,6 +99,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     assert ("demo", "runs/demo") in ran
     assert ("drqn", "runs/expert") in ran
     assert ("diagnose", "runs/demo") in ran
+    assert ("tune", "runs/tune") in ran
 
 
 def test_options_named_alone_exist(capsys):

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from outcome_batches import linear_system
 
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.inputs import Scaler
-from cirl_gym.outcome_models.rmsn import PropensityConfig, RMSNConfig, treatment_weights
+from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
+from cirl_gym.outcome_models.rmsn import PropensityConfig, PropensityNetwork, RMSNConfig, treatment_weights
+from cirl_gym.outcome_models.training import seeded
 
 
 def weights(train, validation, clip=0.01):
@@ -74,3 +76,20 @@ def test_bad_settings_are_refused():
         PropensityConfig(hidden=0)
     with pytest.raises(ValueError, match="sizes"):
         RMSNConfig(hidden=0)
+
+
+def test_case_30_propensities_do_not_look_ahead():
+    """A weight of a step depends on what came before it, the step's own treatment, and nothing later."""
+    batch = linear_system(20, 0, noise=1.0)
+    with seeded(0):
+        network = PropensityNetwork(5, 3, 8).eval()
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    scaler = Scaler.from_batch(batch)
+    obs, actions = batch.obs.copy(), batch.actions.copy()
+    obs[:, 6:], actions[:, 5:] = 100.0, 2
+    later = replace(batch, obs=obs, actions=actions)
+    with torch.inference_mode():
+        one, other = (network(torch.from_numpy(sequence_inputs(scaler, b)[:, :-1])) for b in (batch, later))
+    assert torch.equal(one[:, :6], other[:, :6])
+    assert not torch.equal(one[:, 6:], other[:, 6:])

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.checkpoint import History
 from cirl_gym.outcome_models.inputs import sequence_inputs
 from cirl_gym.outcome_models.mlp import MemorylessModel
 from cirl_gym.outcome_models.recurrent import RecurrentModel
 from cirl_gym.outcome_models.spec import OutcomeSpec
-from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, Watch, train_network
+from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, train_network
 from cirl_gym.types import FloatArray
 
 CorrectedModel: TypeAlias = RecurrentModel | MemorylessModel
