@@ -84,7 +84,7 @@ class Watch:
     checkpoints: Path | None = None
     """Folder for the state after every epoch. A training that finds its own state there goes on from it."""
     log: Path | None = None
-    """Folder for TensorBoard: both losses by epoch."""
+    """Folder for TensorBoard (an ImportError says what to install): both losses by epoch."""
 
     def within(self, name: str) -> Watch:
         """The same for a part of the work, in folders of its name."""
@@ -134,7 +134,7 @@ def train_network(
         loss: of the training episodes whose numbers ``[B]`` it is given, on the configured device; its second argument
             is the share of the planned steps that is done, in [0, 1).
         validation_loss: called in eval mode without gradients.
-        n_episodes: number of training episodes.
+        n_episodes: how many there are to train on.
         config: how.
         seed: of the order of episodes and of dropout.
         progress: called after every epoch.
@@ -144,7 +144,6 @@ def train_network(
     Raises:
         NotFiniteError: a loss or gradient is not finite; the message names the step, the best weights are restored.
         ValueError: a checkpoint of this name is damaged or of another training.
-        ImportError: a TensorBoard log is asked for and TensorBoard is missing.
     """
     watch = watch or Watch()
     network.to(config.device)
