@@ -1,4 +1,4 @@
-"""The command line: ``cirl demo``, ``explain TABLE``, ``tune TABLE``, ``diagnose RUN`` and ``expert``."""
+"""The command line: ``cirl demo``, ``explain TABLE``, ``tune TABLE``, ``diagnose RUN``, ``compare A B``, ``expert``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from irl.model_arguments import AS_USUAL, ModelArguments
+from irl.solver_arguments import AS_FAST, SolverArguments
 from irl.table_arguments import AS_FOUND, TableArguments
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def demo(
     kappa: float = 100.0,
     episodes: int = 10_000,
     outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
+    policies: tyro.conf.OmitArgPrefixes[SolverArguments] = AS_FAST,
     quick: bool = False,
 ) -> None:
     """Simulate experts whose preferences are known, recover them from their decisions alone, compare.
@@ -39,6 +41,7 @@ def demo(
         kappa: Inverse temperature of the experts; the larger, the fewer mistakes.
         episodes: Episodes that are seen.
         outcome_model: What predicts the outcomes.
+        policies: How the max-margin loop finds policies.
         quick: A first look in about a minute, with wider errors.
     """
     from irl import commands
@@ -46,7 +49,7 @@ def demo(
 
     config = DemoConfig(weights=weights, kappa=kappa, episodes=episodes, seed=seed)
     config = config.quick() if quick else config
-    commands.demo(replace(config, fit=outcome_model.put_into(_fit_config(gamma, quick))), out)
+    commands.demo(replace(config, fit=policies.put_into(outcome_model.put_into(_fit_config(gamma, quick)))), out)
 
 
 def explain(
@@ -57,6 +60,7 @@ def explain(
     sign: tuple[str, ...] = (),
     gamma: float = 0.99,
     outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
+    policies: tyro.conf.OmitArgPrefixes[SolverArguments] = AS_FAST,
     seed: int = 0,
     quick: bool = False,
     out: Path = Path("runs/explain"),
@@ -74,6 +78,7 @@ def explain(
         sign: Outcomes whose weight has a known sign, as NAME=-1 or NAME=+1.
         gamma: Discount factor, 0 to 1.
         outcome_model: What predicts the outcomes.
+        policies: How the max-margin loop finds policies.
         seed: Everything that is drawn.
         quick: A first look in a fraction of the time, with wider errors.
         out: Folder for result.json, config.json, report.html and the models.
@@ -83,7 +88,7 @@ def explain(
 
     frame, found, options = columns.read(table)
     signs = known_signs(chosen_outcomes(found, outcomes), lower_is_better, sign)
-    fit = outcome_model.put_into(_fit_config(gamma, quick))
+    fit = policies.put_into(outcome_model.put_into(_fit_config(gamma, quick)))
     commands.explain(frame, ExplainConfig(found, options, signs, seed, fit, outcomes), out)
 
 
@@ -175,6 +180,28 @@ def diagnose(
     diagnose_run(run, out, patients=patients, seed=seed, steps=steps)
 
 
+def compare(
+    a: tyro.conf.Positional[Path],
+    b: tyro.conf.Positional[Path],
+    rescale: bool = False,
+    out: Path = Path("runs/compare"),
+) -> None:
+    """Say by how much the weights of two runs of the same features differ, and how sure that is.
+
+    The runs are taken as independent: no patient is in both. Weights are per range of a feature; ranges that differ a
+    little are brought to one.
+
+    Args:
+        a: Folder that cirl demo or cirl explain left.
+        b: Another such folder; its weights are taken from those of the first.
+        rescale: Compare even if the ranges of a feature have less than 90 % in common.
+        out: Folder for comparison.json.
+    """
+    from irl.compare_command import compare_runs
+
+    compare_runs(a, b, out, rescale=rescale)
+
+
 def _fit_config(gamma: float, quick: bool) -> FitConfig:
     from irl.settings import FitConfig
 
@@ -207,7 +234,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 2 for bad input, 130 when interrupted."""
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "explain": explain, "tune": tune, "diagnose": diagnose, "expert": expert},
+            {
+                "demo": demo,
+                "explain": explain,
+                "tune": tune,
+                "diagnose": diagnose,
+                "compare": compare,
+                "expert": expert,
+            },
             prog="cirl",
             description="What were they trading off? Counterfactual inverse reinforcement learning.",
             args=arguments,

@@ -18,6 +18,7 @@ from cirl_gym.outcome_models.store import save_model
 from cirl_gym.tables import prepare_table
 from irl import findings
 from irl.pipeline import Fit, fit, simulate
+from irl.posterior_file import POSTERIOR, save_posterior
 from irl.progress import stages
 from irl.report.console import print_result
 from irl.report.page import render
@@ -38,6 +39,7 @@ _WRITTEN = (
     "outcome_model.npz",
     "agent.npz",
     "cloning.npz",
+    "posterior.npz",
     "expert.npz",
 )
 _RETURN_EPISODES = 500
@@ -65,8 +67,9 @@ def demo(config: DemoConfig, out: Path) -> Result:
             met = findings.measured_accuracy(found, simulated.train, simulated.test, chances)
             earned = findings.measured_returns(found, simulated, config.parameters, _RETURN_EPISODES, config.seed)
             error = findings.measured_error(found, simulated.test, config.parameters)
+            parts = findings.parts(found, splits)
     result = Result(
-        **findings.parts(found, splits),
+        **parts,
         accuracy=met,
         returns=earned,
         model_error=error,
@@ -106,8 +109,9 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
         with run.stage("evaluation"):
             met = findings.measured_accuracy(found, table.train, table.test, None)
             error = findings.measured_error(found, table.test, None)
+            parts = findings.parts(found, splits)
     result = Result(
-        **findings.parts(found, splits),
+        **parts,
         accuracy=met,
         returns=None,
         model_error=error,
@@ -138,6 +142,7 @@ def _finish(out: Path, result: Result, found: Fit, train: Batch, test: Batch, ex
     save_model(found.model.model, out / "outcome_model.npz")
     found.agent.save(out / "agent.npz")
     found.cloning.save(out / "cloning.npz")
+    save_posterior(found.posterior, out / POSTERIOR)
     if expert is not None:
         expert.agent.save(out / "expert.npz")
     write_text(out / "report.html", render(result, imagine(found.model.model, test, outcomes=result.features)))

@@ -13,13 +13,18 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.rollout import act_along, returns, rollout
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.worlds import TumourWorld
+from cirl_gym.worlds import CounterfactualWorld, TumourWorld
+from irl.max_margin import MaxMarginResult
 from irl.metrics import accuracy, ceiling, majority, repeat_last_action
 from irl.pipeline import Fit, Simulated
 from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
 
 WIDE = 0.2
 """An identified interval wider than this is called wide."""
+_WATCHED = 25
+"""Held-out episodes on which the policy of every round is watched."""
+_IMAGINED = 200
+"""Episodes of the recovered policy that are imagined to see how long they are."""
 
 
 class ConstantPolicy:
@@ -95,10 +100,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
         ),
         "mu_expert": found.mu_expert.mean,
         "margin": found.loop.margin,
-        "rounds": tuple(
-            LoopRound(entry.k, tuple(entry.w), tuple(entry.mu), entry.lambda_clipped, entry.margin, entry.seconds)
-            for entry in found.loop.rounds
-        ),
+        "rounds": recorded_rounds(found.loop, splits[2]),
         "estimates": {
             "posterior": posterior.mean,
             "w_K": found.loop.weights,
@@ -107,11 +109,33 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
         },
         "kappa": Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
         "stop": found.loop.stop,
-        "episodes": Episodes(*(len(batch) for batch in splits)),
+        "episodes": Episodes(len(splits[0]), len(splits[1]), len(splits[2]), *mean_lengths(found, splits[0])),
         "members": tuple(
             Member(tuple(one.posterior.mean), tuple(one.mu_expert), tuple(one.mu_recovered)) for one in found.members
         ),
     }
+
+
+def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[LoopRound, ...]:
+    """Every round of the loop, with what its policy would have done on the first held-out episodes."""
+    watched = test.take(np.arange(min(len(test), _WATCHED)))
+    rounds: list[LoopRound] = []
+    before = None
+    for entry, policy in zip(loop.rounds, loop.policies, strict=True):
+        chosen = act_along(policy, watched)
+        changed = None if before is None else float((chosen != before)[watched.mask].mean())
+        numbers = (entry.k, tuple(entry.w), tuple(entry.mu), entry.lambda_clipped, entry.margin, entry.seconds)
+        rounds.append(LoopRound(*numbers, accuracy(chosen, watched), changed))
+        before = chosen
+    return tuple(rounds)
+
+
+def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
+    """Mean number of actions of the experts' episodes, and of the recovered policy's in the world model."""
+    starts = train.start[:_IMAGINED]
+    world = CounterfactualWorld(found.model.model, starts, found.agent.horizon)
+    imagined = rollout(world, found.policy, len(starts), np.random.default_rng(0))
+    return float(train.lengths.mean()), float(imagined.lengths.mean())
 
 
 def _intervals(names: tuple[str, ...], low: FloatArray, high: FloatArray) -> dict[str, tuple[float, float]]:

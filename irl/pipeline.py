@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from agents.candidates import learnt_candidates, successor_candidates
 from agents.cloning import CloningPolicy, fit_cloning
 from agents.expert import Expert, successor_expert
 from agents.successor import SuccessorAgent
@@ -143,7 +144,7 @@ def fit(
     mu = expert_mu(phi_along(fitted.model, feature_map, train), train, config.gamma)
     # 8. Projection: the max-margin loop.
     with run.stage("max-margin loop") as report:
-        loop = _loop(agent, mu, train, signs, config, looping, report)
+        loop = _loop(agent, world, mu, signs, config, looping, report)
     # 9. Weights, and what the data cannot tell.
     with run.stage("weights") as report:
         posterior, pool = _judge(agent, train, signs, config, judging, report)
@@ -159,26 +160,27 @@ def fit(
     return Fit(fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy, members)
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    policy: Policy
-    mu: FloatArray
-
-
 def _loop(
     agent: SuccessorAgent,
+    world: Problem,
     mu: FeatureExpectation,
-    train: Batch,
     signs: FloatArray,
     config: FitConfig,
     rng: np.random.Generator,
     report: Reporter,
 ) -> MaxMarginResult:
-    starts = train.start[: config.starts]
+    first = draw_weights(signs, rng)
+    if config.mu == "successor":
+        solve = successor_candidates(agent, world, config.starts)
+    else:
+        assert world.histories is not None
+        # A trajectory ends where it was watched no longer, as in the outcome model's training.
+        ended = replace(world, histories=world.histories.with_early_ends(world.horizon))
+        solve = learnt_candidates(agent, ended, config.solver, config.histories, rng)
     return max_margin(
         mu.mean,
-        lambda w: _Candidate(agent.policy(w), agent.mu(w, starts)),
-        draw_weights(signs, rng),
+        solve,
+        first,
         rounds=config.rounds,
         tolerance=config.tolerance,
         signs=signs,

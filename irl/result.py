@@ -53,9 +53,16 @@ class LoopRound:
     margin: float
     """Distance of mu_expert from the mixture so far."""
     seconds: float
+    agreement: float
+    """Share of held-out decisions that its policy meets (appendix H), on the first held-out episodes."""
+    changed: float | None
+    """Share of these decisions in which its policy differs from the round before's; None in the first round."""
 
     def __post_init__(self) -> None:
         check_types(self, f"rounds[{self.k}]")
+        for name in ("agreement", "changed"):
+            share = getattr(self, name)
+            require(share is None or 0 <= share <= 1, f"rounds[{self.k}].{name} must lie in [0, 1], got {share}")
         require(self.lambda_ is None or 0 <= self.lambda_ <= 1, f"rounds[{self.k}].lambda must lie in [0, 1]")
         require(min(self.k, self.margin, self.seconds) >= 0, f"rounds[{self.k}]: negative number, margin or seconds")
 
@@ -133,14 +140,20 @@ class Member:
 
 @dataclass(frozen=True)
 class Episodes:
-    """How many episodes each part of the data has."""
+    """How many episodes each part of the data has, and how long they are."""
 
     train: int
     validation: int
     test: int
+    mean_length: float
+    """Actions of a training episode, on average."""
+    mean_length_recovered: float
+    """Actions of an episode of the recovered policy in the world model, on average, from the same first observations:
+    where the two differ, what ends episodes may be part of what the weights say."""
 
     def __post_init__(self) -> None:
         check_types(self, "episodes")
+        require(min(self.mean_length, self.mean_length_recovered) >= 0, "episodes: a mean length is negative")
 
 
 @dataclass(frozen=True, kw_only=True)

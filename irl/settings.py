@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
+from agents.candidates import MuSource, Solver
 from agents.cloning import CloningConfig
+from agents.history_training import HistoryTrainingConfig
 from agents.successor import SuccessorConfig
 from agents.successor_policy import check_kappa
 from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
@@ -42,8 +45,23 @@ class FitConfig:
     """Number of actions of a whole episode; default: that of the longest training episode."""
     starts: int = 500
     """First observations over which the feature expectation of a policy is averaged."""
+    solver: Solver = "successor"
+    """Who finds the policies of the max-margin loop; "drqn" as the paper does (appendix D), one training per round."""
+    mu: MuSource = "successor"
+    """Where their feature expectations come from; "mu_learning" as in the paper (appendix C), a training per round."""
+    histories: HistoryTrainingConfig = field(default_factory=HistoryTrainingConfig.paper)
+    """How these two are trained (paper: 20,000 iterations each)."""
 
     def __post_init__(self) -> None:
+        if self.solver not in get_args(Solver) or self.mu not in get_args(MuSource):
+            raise ValueError(
+                f"solver must be one of {', '.join(get_args(Solver))} and mu one of {', '.join(get_args(MuSource))}, "
+                f"got {self.solver!r} and {self.mu!r}"
+            )
+        if self.solver == "drqn" and self.mu == "successor":
+            raise ValueError(
+                "mu='successor' is that of the successor agent's own policies; drqn needs mu='mu_learning'"
+            )
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
         if self.horizon is not None and self.horizon < 1:
@@ -66,6 +84,7 @@ class FitConfig:
             posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=3, near_width=16),
             rounds=15,
             starts=200,
+            histories=replace(HistoryTrainingConfig(), iterations=300),
         )
 
 

@@ -48,6 +48,8 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
             lambda_=None if k == 0 else 1.0 / (k + 1),
             margin=3.2 * 0.6**k + 0.05,
             seconds=0.08,
+            agreement=0.8,
+            changed=None if k == 0 else 0.5**k,
         )
         for k in range(9)
     ]
@@ -74,7 +76,7 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "table": None if d == 2 else {"rows": 812, "episodes": 77, "carried forward": {"lactate (arterial, last)": 41}},
         "headline": ("Per full range, side effects weigh 2.4 times as much as tumour volume.",),
         "stop": "converged",
-        "episodes": Episodes(7000, 1500, 1500),
+        "episodes": Episodes(7000, 1500, 1500, 17.3, 16.9),
         "members": tuple(Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
     }
 

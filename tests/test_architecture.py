@@ -16,11 +16,13 @@ FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("
 TOP = {
     "irl.pipeline",
     "irl.settings",
+    "irl.dsfn_baseline",
     "irl.findings",
     "irl.commands",
     "irl.expert_command",
     "irl.tune_command",
     "irl.diagnose_command",
+    "irl.compare_command",
     "irl.cli",
 }
 """The only modules that see all three packages."""

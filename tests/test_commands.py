@@ -28,7 +28,7 @@ KEYS = {
     *("returns", "model_error", "seconds", "seed", "config", "versions"),
 }
 """What the result must have; it may have more."""
-MODELS = ("outcome_model.npz", "agent.npz", "cloning.npz")
+MODELS = ("outcome_model.npz", "agent.npz", "cloning.npz", "posterior.npz")
 DEMO_FILES = {"result.json", "config.json", "report.html", "batch.npz", "test.npz", "expert.npz", *MODELS}
 THREE = ("temperature", "wbc", "lactate")
 
@@ -72,9 +72,8 @@ def test_the_result_has_every_key(demo_folder):
     for name, weight in zip(found["features"], found["weights"], strict=True):
         low, high = found["intervals"][name]
         assert low <= weight <= high <= 0
-    assert [set(entry) for entry in found["rounds"]] == [{"k", "w", "mu", "lambda", "margin", "seconds"}] * len(
-        found["rounds"]
-    )
+    keys = {"k", "w", "mu", "lambda", "margin", "seconds", "agreement", "changed"}
+    assert [set(entry) for entry in found["rounds"]] == [keys] * len(found["rounds"])
     assert set(found["accuracy"]) == {"cirl", "cloning", "majority", "repeat_last_action", "ceiling"}
     assert all(0 <= value <= 1 for value in found["accuracy"].values())
     assert set(found["returns"]) == {"expert", "cirl", "cloning", "random", "never", "always"}
@@ -86,7 +85,8 @@ def test_the_result_has_every_key(demo_folder):
     ]
     assert found["seed"] == 0
     assert found["true_weights"] == pytest.approx([-0.3, -0.7])
-    assert found["episodes"] == {"train": 72, "validation": 8, "test": 20}
+    episodes = found["episodes"]
+    assert (episodes["train"], episodes["validation"], episodes["test"]) == (72, 8, 20)
 
 
 def test_the_result_is_read_as_it_was_written(demo_folder):

@@ -32,7 +32,9 @@ def test_the_file_has_exactly_the_documented_keys(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "result.json").read_text())
     assert list(content) == KEYS.split()
     assert content["schema"] == SCHEMA
-    assert set(content["rounds"][0]) == {"k", "w", "mu", "lambda", "margin", "seconds"}
+    assert set(content["rounds"][0]) == {
+        *("k", "w", "mu", "lambda", "margin", "seconds", "agreement", "changed"),
+    }
     assert content["rounds"][0]["lambda"] is None
     assert content["rounds"][1]["lambda"] == 0.5
     assert set(content["accuracy"]) == {"cirl", "cloning", "majority", "repeat_last_action", "ceiling"}

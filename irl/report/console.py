@@ -35,6 +35,7 @@ def print_result(result: Result, folder: Path | None = None, console: Console | 
         head = ["policy", "mean", "standard error"]
         shown.print(text_table("Returns in the simulator, true weights", head, rows.return_rows(result)))
     shown.print(Text(f"Loop: {len(result.rounds)} rounds, margin {rows.short(result.margin)}; {result.stop}."))
+    shown.print(Text(f"Actions per episode, on average: {rows.lengths(result)}, in its world model."))
     times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in result.seconds.items())
     shown.print(Text(f"Time: {duration(sum(result.seconds.values()))} ({times})."))
     if folder is not None:

@@ -101,11 +101,13 @@ def return_rows(result: Result) -> Rows:
 
 
 def round_rows(result: Result) -> Rows:
-    """Round, margin, lambda, seconds."""
+    """Round, margin, lambda, agreement with held-out decisions, decisions changed, seconds."""
     rows = []
     for entry in result.rounds:
         step = "" if entry.lambda_ is None else f"{entry.lambda_:.3f}"
-        rows.append([str(entry.k), f"{entry.margin:.4f}", step, f"{entry.seconds:.2f}"])
+        changed = "" if entry.changed is None else f"{entry.changed:.3f}"
+        seconds = f"{entry.seconds:.2f}"
+        rows.append([str(entry.k), f"{entry.margin:.4f}", step, f"{entry.agreement:.3f}", changed, seconds])
     return rows
 
 
@@ -127,6 +129,7 @@ def run_rows(result: Result) -> Rows:
     counterfactual = "not known" if error.counterfactual is None else short(error.counterfactual)
     return [
         ["episodes", f"{parts.train} to learn from, {parts.validation} to tune on, {parts.test} held out"],
+        ["actions per episode, on average", lengths(result)],
         ["error of the outcome model, actions taken", short(error.factual)],
         ["error of the outcome model, other actions", counterfactual],
         ["seed", str(result.seed)],
@@ -134,6 +137,12 @@ def run_rows(result: Result) -> Rows:
         ["time: all", duration(sum(result.seconds.values()))],
         *([f"version of {name}", version] for name, version in result.versions.items()),
     ]
+
+
+def lengths(result: Result) -> str:
+    """Mean lengths of the experts' episodes and of the recovered policy's, side by side."""
+    parts = result.episodes
+    return f"{parts.mean_length:.1f} of the experts, {parts.mean_length_recovered:.1f} of the recovered policy"
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> Rows:

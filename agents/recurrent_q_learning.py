@@ -1,0 +1,141 @@
+"""Deep recurrent Q-learning on the histories of a batch (paper, section 4.2 and appendix D).
+
+Q(h, a) = w . phi(h, a) + gamma max over a' of Q(h', a'), where h comes from the batch and h' = (h, a, E[Y(a) | h]) from
+the outcome model. :class:`agents.drqn.DRQN` is the same network in an environment that is acted in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from agents.histories import Histories
+from agents.history_training import (
+    HistoryNetwork,
+    HistoryTrainingConfig,
+    ProgressCallback,
+    Rows,
+    train_on_histories,
+    values_along,
+)
+from cirl_gym.batch import Batch
+from cirl_gym.outcome_models.recurrent import lstm_step
+from cirl_gym.types import Float32Array, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class LearntPolicy:
+    """The greedy policy of Q(h, a), a :class:`~cirl_gym.types.Policy`; its memory is the LSTM's two states ``[n, H]``.
+
+    It never draws: pi(a | h) is 1 for the action of largest Q (paper, section 4.2), the first of equals.
+    """
+
+    histories: Histories
+    """What it was learnt on."""
+    network: HistoryNetwork
+    """Q(h, a)."""
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, tuple[Float32Array, Float32Array]]:
+        """Greedy actions ``[n]`` and the new memory (see :class:`cirl_gym.types.Policy`).
+
+        Warns where no memory is given although an action was already taken.
+
+        Raises:
+            ValueError: the observation is not ``[n, D + A]``.
+        """
+        del deterministic
+        q, memory = self.act(observation, state, episode_start)
+        return q.argmax(axis=1), memory
+
+    def act(
+        self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
+    ) -> tuple[Float32Array, tuple[Float32Array, Float32Array]]:
+        """Q ``[n, A]`` and the new memory; arguments as for :meth:`predict`."""
+        d, n_actions = len(self.histories.batch.features), self.network.n_actions
+        rows = np.asarray(observation, dtype=np.float32)
+        if rows.ndim != 2 or rows.shape[1] != d + n_actions:
+            raise ValueError(f"LearntPolicy: observations must be [n, {d + n_actions}], got {rows.shape}")
+        if state is None and rows[:, d:].any():
+            told = "LearntPolicy: no state was given although an action was already taken; the history is lost"
+            warnings.warn(told, stacklevel=3)
+        zeros = np.zeros((len(rows), self.network.lstm.hidden_size), dtype=np.float32)
+        hidden, cell = (zeros, zeros) if state is None else state
+        if episode_start is not None:
+            begins = np.asarray(episode_start, dtype=np.bool_)[:, None]
+            hidden, cell = np.where(begins, zeros, hidden), np.where(begins, zeros, cell)
+        inputs = np.concatenate([self.histories.scaler(rows[:, :d]), rows[:, d:]], axis=1)
+        with torch.inference_mode():
+            following = lstm_step(
+                self.network.lstm, *(torch.from_numpy(np.array(part)) for part in (inputs, hidden, cell))
+            )
+            q: Float32Array = self.network.values(following[0])[..., 0].numpy()
+        return q, (following[0].numpy(), following[1].numpy())
+
+    def q(self, batch: Batch) -> FloatArray:
+        """Q(h, a) ``[N, T, A]`` after every history of a batch; 0 on padding.
+
+        Raises:
+            ValueError: the batch has other features or actions.
+        """
+        self.histories.check_batch(batch)
+        return values_along(self.network, self.histories.scaler, batch)[..., 0]
+
+
+def learn_policy(
+    histories: Histories,
+    w: npt.ArrayLike,
+    config: HistoryTrainingConfig,
+    rng: np.random.Generator,
+    progress: ProgressCallback | None = None,
+) -> LearntPolicy:
+    """A policy that is optimal for preferences w in the outcome model, from the batch's histories.
+
+    Args:
+        histories: of the batch, with their next histories.
+        w: ``[d]`` preferences, used at the scale given (the values have its scale).
+        config: how to train.
+        rng: first weights, and everything that is drawn.
+        progress: called with (iterations done, iterations in all).
+
+    Raises:
+        ValueError: w is not ``d`` finite numbers, the histories end by another rule than the configuration says, or
+            the loss did not stay finite.
+    """
+    weights, d = np.asarray(w, dtype=np.float32), histories.phi.shape[-1]
+    if weights.shape != (d,) or not np.isfinite(weights).all():
+        raise ValueError(f"w must be {d} finite numbers, got {weights}")
+    learner = QLearner((histories.phi @ torch.from_numpy(weights))[..., None])
+    return LearntPolicy(histories, train_on_histories(histories, learner, config, rng, progress))
+
+
+class QLearner:
+    """Appendix D: the payoff is w . phi, and what follows is max over a' of Q(h', a')."""
+
+    def __init__(self, reward: Tensor) -> None:
+        self.payoff = reward
+
+    def chosen(self, rows: Rows, values: Tensor, rng: np.random.Generator) -> Tensor:
+        """``[R]`` the action of largest Q."""
+        del rows, rng
+        return values[..., 0].argmax(dim=1)
+
+    def following(self, rows: Rows, actions: Tensor, values: Tensor) -> Tensor:
+        """``[R, C, 1]`` the largest Q of the next histories."""
+        del rows, actions
+        return values.amax(dim=2)
+
+    def loss(self, error: Tensor) -> Tensor:
+        """Mean of (y - Q(h, a)) squared."""
+        return error.square().mean()
