@@ -17,7 +17,7 @@ from irl.projection import project
 STALL = 1e-9
 """A round that lowers the margin by less than this share of it has not lowered it."""
 
-Stop: TypeAlias = Literal["converged", "no new policy", "stalled", "no allowed weights", "rounds"]
+Stop: TypeAlias = Literal["converged", "no new policy", "stalled", "no allowed weights", "rounds", "enough"]
 
 
 class Solution(Protocol):
@@ -72,7 +72,7 @@ class MaxMarginResult:
     """``[d]`` mu_bar after the last round: the feature expectation of a mixture of the policies."""
     stop: Stop
     """Why the loop ended: the margin fell below the tolerance; mu equals mu_bar; the margin no longer falls; every
-    component of mu_E - mu_bar has the sign that is not allowed; or all rounds were used."""
+    component of mu_E - mu_bar has the sign that is not allowed; all rounds were used; or the caller had enough."""
 
     def __post_init__(self) -> None:
         if not self.rounds or len(self.policies) != len(self.rounds):
@@ -125,13 +125,13 @@ def max_margin(
     tolerance: float = 1e-3,
     signs: npt.ArrayLike | None = None,
     progress: Callable[[Round], None] | None = None,
+    enough: Callable[[Round, Policy], bool] | None = None,
 ) -> MaxMarginResult:
     """Run Algorithm 1.
 
-    Where the printed algorithm leaves a hole, this is what happens: the projection stays on the segment between the
-    two points; w_k is scaled to L1 norm 1 before it is solved for, and the margin is taken before that scaling; the
-    margin of the initial policy is looked at too (w_1 would be zero if it were 0); and the loop ends when no progress
-    is possible any more.
+    Where the printed algorithm leaves a hole: the projection stays on the segment between the two points; w_k is scaled
+    to L1 norm 1 before it is solved for, and the margin taken before that; the margin of the initial policy is looked
+    at too (w_1 would be zero if it were 0); and the loop ends when no progress is possible any more.
 
     With ``signs`` a component of mu_E - mu_bar whose sign is not the fixed one is set to zero before solving, which
     is the nearest direction that is allowed. Margins and projections are left as they are.
@@ -144,14 +144,14 @@ def max_margin(
         tolerance: epsilon, the margin at which the loop has converged.
         signs: ``[d]`` of -1, 0 (free) and 1; default: all free.
         progress: called with every round when it is over.
+        enough: a further rule: called with every round and its policy, ends the loop where it is True.
 
     Raises:
         ValueError: shapes differ, an argument is out of range, w0 is zero or breaks a fixed sign, or ``solve``
             answers with a mu that is not ``[d]`` finite numbers.
     """
+    _check_limits(rounds, tolerance)
     mu_expert, w, allowed = _checked_start(mu_expert, w0, signs)
-    if rounds < 0 or not tolerance >= 0:
-        raise ValueError(f"rounds and tolerance must not be negative, got {rounds} and {tolerance}")
     done: list[Round] = []
     policies: list[Policy] = []
     bar = mu_expert
@@ -170,9 +170,16 @@ def max_margin(
             progress(done[-1])
         direction = keep_signs(mu_expert - bar, allowed)
         stop = _stop(done, rounds, tolerance, direction)
+        if enough is not None and enough(done[-1], found.policy) and stop is None:
+            stop = "enough"
         if stop is None:
             w = normalised(direction)
     return MaxMarginResult(mu_expert, tuple(done), tuple(policies), bar, stop)
+
+
+def _check_limits(rounds: int, tolerance: float) -> None:
+    if rounds < 0 or not tolerance >= 0:
+        raise ValueError(f"rounds and tolerance must not be negative, got {rounds} and {tolerance}")
 
 
 def _checked_start(
