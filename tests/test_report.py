@@ -128,6 +128,12 @@ def test_without_a_what_if_the_section_is_absent() -> None:
     ]
 
 
+def test_the_page_says_what_the_intervals_hold() -> None:
+    alone, several = (" ".join(render(sample_result(d)).split()) for d in (2, 15))
+    assert "not errors of the outcome model" in alone
+    assert "3 outcome models, each searched anew for policies, differ in" in several
+
+
 def test_names_from_a_table_stay_text() -> None:
     result, what_if = hostile()
     text = render(result, what_if)
