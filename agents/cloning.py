@@ -6,7 +6,6 @@ The baseline that says how well the expert can be copied without asking what the
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from agents.carried_memory import cleared, scaled_inputs, warn_of_lost_history
 from agents.logistic import LogisticFit, episode_losses, fit_logistic
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.checkpoint import History
@@ -123,25 +123,15 @@ class CloningPolicy:
         self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
     ) -> tuple[FloatArray, tuple[Float32Array, Float32Array]]:
         """Probabilities ``[n, A]`` and the new memory; arguments as for :meth:`predict`."""
-        d, a = self.network.n_features, self.network.n_actions
-        rows = np.asarray(observation, dtype=np.float32)
-        if rows.ndim != 2 or rows.shape[1] != d + a:
-            raise ValueError(f"CloningPolicy: observations must be [n, {d + a}], got {rows.shape}")
-        if state is None and rows[:, d:].any():
-            warnings.warn(
-                "CloningPolicy: no state was given although an action was already taken; the history is lost",
-                stacklevel=3,
-            )
-        zeros = np.zeros((len(rows), self.network.config.hidden), dtype=np.float32)
-        hidden, cell = (zeros, zeros) if state is None else state
-        if episode_start is not None:
-            goes_on = ~np.asarray(episode_start, dtype=np.bool_)[:, None]
-            hidden, cell = np.where(goes_on, hidden, np.float32(0)), np.where(goes_on, cell, np.float32(0))
-        inputs = torch.from_numpy(np.concatenate([self.scaler(rows[:, :d]), rows[:, d:]], axis=1))
-        memory = torch.from_numpy(np.array(hidden)), torch.from_numpy(np.array(cell))
+        inputs = scaled_inputs("CloningPolicy", observation, self.scaler, self.network.n_actions)
+        if state is None:
+            warn_of_lost_history("CloningPolicy", inputs[:, self.network.n_features :])
+        zeros = np.zeros((len(inputs), self.network.config.hidden), dtype=np.float32)
+        memory = (torch.from_numpy(part) for part in cleared(state or (zeros, zeros), episode_start))
         with torch.inference_mode():
-            following = lstm_step(self.network.lstm, inputs, *memory)
-            logits = self.network.logits(inputs, following[0])
+            rows = torch.from_numpy(inputs)
+            following = lstm_step(self.network.lstm, rows, *memory)
+            logits = self.network.logits(rows, following[0])
             probability: FloatArray = torch.softmax(logits.double(), dim=-1).numpy()
         return probability, (following[0].numpy(), following[1].numpy())
 

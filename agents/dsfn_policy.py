@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from agents.carried_memory import cleared, scaled_inputs, warn_of_lost_history
 from agents.dsfn_networks import WarmStartNetwork
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.types import FloatArray
@@ -65,20 +65,12 @@ class DSFNPolicy:
         self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
     ) -> tuple[FloatArray, tuple[npt.NDArray[Any], ...] | None]:
         """Scores ``[n, A]`` and the new memory; arguments as for :meth:`predict`."""
-        d, a = self.network.n_features, self.network.n_actions
-        rows = np.asarray(observation, dtype=np.float32)
-        if rows.ndim != 2 or rows.shape[1] != d + a:
-            raise ValueError(f"DSFNPolicy: observations must be [n, {d + a}], got {rows.shape}")
-        memory = self.network.empty_memory(len(rows))
-        if memory and state is None and episode_start is None and rows[:, d:].any():
-            told = "DSFNPolicy: no state was given although an action was already taken; the history is lost"
-            warnings.warn(told, stacklevel=3)
+        inputs = scaled_inputs("DSFNPolicy", observation, self.scaler, self.network.n_actions)
+        memory = self.network.empty_memory(len(inputs))
+        if memory and state is None and episode_start is None:
+            warn_of_lost_history("DSFNPolicy", inputs[:, self.network.n_features :])
         if memory and state is not None:
-            memory = tuple(torch.from_numpy(np.array(part, dtype=np.float32)) for part in state)
-            if episode_start is not None:
-                goes_on = torch.from_numpy(~np.asarray(episode_start, dtype=np.bool_))[:, None]
-                memory = tuple(torch.where(goes_on, part, torch.zeros_like(part)) for part in memory)
-        inputs = np.concatenate([self.scaler(rows[:, :d]), rows[:, d:]], axis=1)
+            memory = tuple(torch.from_numpy(part) for part in cleared(state, episode_start))
         with torch.inference_mode():
             features, following = self.network.step(torch.from_numpy(inputs), memory)
             scores: FloatArray = self.scores(features).double().numpy()

@@ -6,7 +6,6 @@ the outcome model. :class:`agents.drqn.DRQN` is the same network in an environme
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from agents.carried_memory import cleared, scaled_inputs, warn_of_lost_history
 from agents.histories import Histories
 from agents.history_training import (
     HistoryNetwork,
@@ -63,23 +63,13 @@ class LearntPolicy:
         self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
     ) -> tuple[Float32Array, tuple[Float32Array, Float32Array]]:
         """Q ``[n, A]`` and the new memory; arguments as for :meth:`predict`."""
-        d, n_actions = len(self.histories.batch.features), self.network.n_actions
-        rows = np.asarray(observation, dtype=np.float32)
-        if rows.ndim != 2 or rows.shape[1] != d + n_actions:
-            raise ValueError(f"LearntPolicy: observations must be [n, {d + n_actions}], got {rows.shape}")
-        if state is None and rows[:, d:].any():
-            told = "LearntPolicy: no state was given although an action was already taken; the history is lost"
-            warnings.warn(told, stacklevel=3)
-        zeros = np.zeros((len(rows), self.network.lstm.hidden_size), dtype=np.float32)
-        hidden, cell = (zeros, zeros) if state is None else state
-        if episode_start is not None:
-            begins = np.asarray(episode_start, dtype=np.bool_)[:, None]
-            hidden, cell = np.where(begins, zeros, hidden), np.where(begins, zeros, cell)
-        inputs = np.concatenate([self.histories.scaler(rows[:, :d]), rows[:, d:]], axis=1)
+        inputs = scaled_inputs("LearntPolicy", observation, self.histories.scaler, self.network.n_actions)
+        if state is None:
+            warn_of_lost_history("LearntPolicy", inputs[:, -self.network.n_actions :])
+        zeros = np.zeros((len(inputs), self.network.lstm.hidden_size), dtype=np.float32)
+        memory = (torch.from_numpy(part) for part in cleared(state or (zeros, zeros), episode_start))
         with torch.inference_mode():
-            following = lstm_step(
-                self.network.lstm, *(torch.from_numpy(np.array(part)) for part in (inputs, hidden, cell))
-            )
+            following = lstm_step(self.network.lstm, torch.from_numpy(inputs), *memory)
             q: Float32Array = self.network.values(following[0])[..., 0].numpy()
         return q, (following[0].numpy(), following[1].numpy())
 

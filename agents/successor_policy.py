@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from agents.carried_memory import warn_of_lost_history
 from cirl_gym.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -66,9 +66,8 @@ class SuccessorPolicy:
             times = np.where(begin, 0, np.asarray(state[1]) + 1)
         elif not begin.all():
             raise ValueError("predict: state is None although episode_start says that an episode is under way")
-        elif episode_start is None and hot.any():
-            told = "SuccessorPolicy: no state was given although an action was already taken; the history is lost"
-            warnings.warn(told, stacklevel=3)
+        elif episode_start is None:
+            warn_of_lost_history("SuccessorPolicy", hot)
         self.agent.check_horizon(int(times.max()) + 1)
         q = np.zeros((len(obs), n_actions))
         for t in np.unique(times):

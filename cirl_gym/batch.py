@@ -175,6 +175,13 @@ class Batch:
     def take(self, episodes: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Batch:
         """The chosen episodes, in the order given."""
         rows = np.arange(len(self))[episodes]
+        return self._of(rows, tuple(self.ids[i] for i in rows))
+
+    def resampled(self, episodes: npt.NDArray[np.integer]) -> Batch:
+        """The chosen episodes, each as often as it is named; their ids are numbered, so that one drawn twice is two."""
+        return self._of(episodes, tuple(f"{self.ids[row]} ({number})" for number, row in enumerate(episodes)))
+
+    def _of(self, rows: npt.NDArray[np.integer], ids: tuple[str, ...]) -> Batch:
         return replace(
             self,
             obs=self.obs[rows],
@@ -182,7 +189,7 @@ class Batch:
             lengths=self.lengths[rows],
             terminated=self.terminated[rows],
             truncated=self.truncated[rows],
-            ids=tuple(self.ids[i] for i in rows),
+            ids=ids,
             groups=tuple(self.groups[i] for i in rows),
         )
 

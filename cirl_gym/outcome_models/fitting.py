@@ -167,18 +167,7 @@ def bootstrapped(batch: Batch, rng: np.random.Generator) -> Batch:
     for row, name in enumerate(batch.groups):
         episodes[name].append(row)
     drawn = [names[i] for i in rng.integers(len(names), size=len(names))]
-    rows = np.array([row for name in drawn for row in episodes[name]])
-    return replace(
-        batch,
-        obs=batch.obs[rows],
-        actions=batch.actions[rows],
-        lengths=batch.lengths[rows],
-        terminated=batch.terminated[rows],
-        truncated=batch.truncated[rows],
-        # An episode that was drawn twice is two.
-        ids=tuple(f"{batch.ids[row]} ({number})" for number, row in enumerate(rows)),
-        groups=tuple(batch.groups[row] for row in rows),
-    )
+    return batch.resampled(np.array([row for name in drawn for row in episodes[name]]))
 
 
 def _fit_one(
