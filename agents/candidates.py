@@ -29,9 +29,8 @@ class Candidate(NamedTuple):
 
 
 def successor_candidates(agent: SuccessorAgent, world: Problem, starts: int) -> Callable[[FloatArray], Candidate]:
-    """Answers weights with the agent's policy and its mu over the first ``starts`` episodes."""
-    first = world.starts[:starts]
-    return lambda w: Candidate(agent.policy(w), agent.mu(w, first))
+    """Answers weights with the agent's policy and its mu, for which plans are searched from ``starts`` episodes."""
+    return lambda w: Candidate(agent.policy(w), agent.mu(w, world.starts, starts))
 
 
 def learnt_candidates(

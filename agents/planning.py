@@ -8,67 +8,84 @@ estimate can therefore hide a better plan, but never changes the value of one th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from cirl_gym.features import FeatureMap
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.worlds import foresee
 
 ActionValues = Callable[[int, Float32Array, FloatArray], FloatArray]
 """Estimate of Q(h_t, a; w) ``[n, A]`` from t, states ``[n, S]`` and weights ``[n, d]``."""
 
 
-def plan(
-    model: OutcomeModel,
-    feature_map: FeatureMap,
-    estimate: ActionValues,
-    *,
-    t: int,
-    horizon: int,
-    gamma: float,
-    states: Float32Array,
-    w: FloatArray,
-    width: int,
-) -> FloatArray:
-    """psi(h_t, a; w) ``[n, A, d]`` of the best plan found that begins with a; it ends after step ``horizon - 1``.
+class Search(NamedTuple):
+    """What a search needs to know of the world, whatever histories it starts from."""
+
+    model: OutcomeModel
+    """World model; its expected outcomes are followed, and what comes later counts with the probability of getting
+    there (1 - p_end)."""
+    feature_map: FeatureMap
+    """Picks the d outcomes and scales them to phi."""
+    estimate: ActionValues
+    """Values by which unfinished plans are compared."""
+    horizon: int
+    """Number of actions of a whole episode: plans end after step ``horizon - 1``."""
+    gamma: float
+    """Discount factor."""
+    width: int
+    """Plans kept; 1 follows the estimate's greedy policy."""
+
+
+def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
+    """psi(h_t, a; w) ``[n, A, d]`` of the best plan found that begins with a.
 
     Args:
-        model: world model; its expected outcomes are followed, and what comes later counts with the probability of
-            getting there (1 - p_end).
-        feature_map: picks the d outcomes and scales them to phi.
-        estimate: values by which unfinished plans are compared.
+        search: how; its width is kept for each row and first action.
         t: time of the histories.
-        horizon: number of actions of a whole episode.
-        gamma: discount factor.
         states: ``[n, S]`` histories in the model's form.
         w: ``[n, d]`` preferences, one per row.
-        width: plans kept per row and first action; 1 follows the estimate's greedy policy.
     """
-    n, n_actions, d = len(states), model.n_actions, w.shape[1]
-    rows = n * n_actions
+    n, n_actions = len(states), search.model.n_actions
     beam = np.repeat(states, n_actions, axis=0)[:, None]
-    w = np.repeat(w, n_actions, axis=0)
-    actions: IntArray = np.tile(np.arange(n_actions), n)[:, None]
-    total, reach = np.zeros((rows, 1, d)), np.ones((rows, 1))
-    for step in range(t, horizon):
+    first: IntArray = np.tile(np.arange(n_actions), n)[:, None]
+    return _best(search, t, beam, first, np.repeat(w, n_actions, axis=0)).reshape(n, n_actions, -1)
+
+
+def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
+    """psi(h_t, a; w) ``[n, d]`` of the best plan found, whatever its first action; arguments as in :func:`plan`.
+
+    All first actions share one search, so that it costs 1 / A of :func:`plan` and keeps fewer plans of each.
+    """
+    n_actions = search.model.n_actions
+    beam = np.repeat(states[:, None], n_actions, axis=1)
+    first: IntArray = np.tile(np.arange(n_actions), (len(states), 1))
+    return _best(search, t, beam, first, w)
+
+
+def _best(search: Search, t: int, beam: Float32Array, actions: IntArray, w: FloatArray) -> FloatArray:
+    """``[rows, d]`` of the best way to go on from plans ``[rows, K, S]`` by actions ``[rows, K]``."""
+    rows, d = w.shape
+    total, reach = np.zeros((*actions.shape, d)), np.ones(actions.shape)
+    row = np.arange(rows)[:, None]
+    for step in range(t, search.horizon):
         kept = beam.shape[1]
         flat, taken = beam.reshape(rows * kept, -1), actions.reshape(-1)
-        each = np.arange(len(taken))
-        outcome = model.predict(flat)[each, taken]
-        total = total + reach[..., None] * feature_map(outcome).reshape(rows, kept, d)
-        if step == horizon - 1:
+        outcome, end = foresee(search.model, flat, taken)
+        total = total + reach[..., None] * search.feature_map(outcome).reshape(rows, kept, d)
+        if step == search.horizon - 1:
             break
-        reach = reach * gamma * (1.0 - model.end_probability(flat)[each, taken].reshape(rows, kept))
-        flat = model.advance(flat, taken, outcome)
-        values = estimate(step + 1, flat, np.repeat(w, kept, axis=0)).reshape(rows, kept, n_actions)
+        reach = reach * search.gamma * (1.0 - end.reshape(rows, kept))
+        flat = search.model.advance(flat, taken, outcome)
+        values = search.estimate(step + 1, flat, np.repeat(w, kept, axis=0)).reshape(rows, kept, -1)
         promise = np.einsum("rkd,rd->rk", total, w)[..., None] + reach[..., None] * values
-        chosen = _largest(promise.reshape(rows, -1), width)
-        parents, actions = chosen // n_actions, chosen % n_actions
-        row = np.arange(rows)[:, None]
+        chosen = _largest(promise.reshape(rows, -1), search.width)
+        parents, actions = chosen // values.shape[2], chosen % values.shape[2]
         beam = flat.reshape(rows, kept, -1)[row, parents]
         total, reach = total[row, parents], reach[row, parents]
     best = np.einsum("rkd,rd->rk", total, w).argmax(axis=1)
-    psi: FloatArray = total[np.arange(rows), best].reshape(n, n_actions, d)
+    psi: FloatArray = total[np.arange(rows), best]
     return psi
 
 

@@ -34,6 +34,11 @@ class StagedNetwork(nn.Module):
         # Layers draw their first weights from torch's global generator, which is not ours to move.
         with seeded(0):
             self.stages = nn.ModuleList([_perceptron(sizes) for _ in range(horizon)])
+        # The level that all actions share as it is, differences from it times _DIFFERENCE: one product for both.
+        shared = (1 - _DIFFERENCE) / n_actions * torch.ones(n_actions, n_actions)
+        own = _DIFFERENCE * torch.eye(n_actions)
+        self.register_buffer("_scaling", torch.kron(shared + own, torch.eye(n_features)), persistent=False)
+        self._scaling: torch.Tensor
 
     def initialise(self, rng: np.random.Generator) -> None:
         """Draw every weight from ``rng``: normal with variance 1 / inputs; biases zero."""
@@ -50,9 +55,7 @@ class StagedNetwork(nn.Module):
         """Average phi still to come, ``[n, A, d]``, for standardised states ``[n, S]`` and weights ``[n, d]``."""
         # Weights of L1 norm 1 are about 1 / d each; the network takes them at the size of its other inputs.
         out: torch.Tensor = self.stages[t](torch.cat([inputs, self.n_features * w], dim=1))
-        out = out.reshape(len(out), self.n_actions, self.n_features)
-        level = out.mean(dim=1, keepdim=True)
-        return _LEVEL + level + _DIFFERENCE * (out - level)
+        return (_LEVEL + out @ self._scaling).reshape(len(out), self.n_actions, self.n_features)
 
     def psi(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """Successor features: discounted phi still to come, ``[n, A, d]``."""

@@ -28,13 +28,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from agents.planning import plan
+from agents.planning import Search, best_plan, plan
 from agents.staged_network import StagedNetwork
 from agents.successor_policy import SuccessorPolicy
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
-from cirl_gym.types import Float32Array, FloatArray, OutcomeModel
+from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
 
 if TYPE_CHECKING:
     from agents.successor_sources import Source
@@ -132,21 +132,15 @@ class SuccessorAgent:
         width = self.width if width is None else width
         # Some thousand plans at a time stay in the processor's cache.
         size = max(_PLANS_AT_ONCE // (width * self.model.n_actions), 1)
+        search = self._search(width)
         parts = [
-            plan(
-                self.model,
-                self.feature_map,
-                self.values,
-                t=t,
-                horizon=self.horizon,
-                gamma=self.gamma,
-                states=states[first : first + size],
-                w=w[first : first + size],
-                width=width,
-            )
+            plan(search, t, states[first : first + size], w[first : first + size])
             for first in range(0, len(states), size)
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.model.n_actions, w.shape[1]))
+
+    def _search(self, width: int) -> Search:
+        return Search(self.model, self.feature_map, self.values, self.horizon, self.gamma, width)
 
     def psi(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> FloatArray:
         """Successor features ``[N, T, A, d]`` for every history and action of a batch; zero on padding.
@@ -182,18 +176,27 @@ class SuccessorAgent:
         """Greedy policy for preferences w, or, with ``kappa``, P(a) = softmax(kappa Q(h, a)) drawn with ``seed``."""
         return SuccessorPolicy(self, self.checked_weights(w), kappa, np.random.default_rng(seed))
 
-    def mu(self, w: npt.ArrayLike, starts: Float32Array) -> FloatArray:
+    def mu(self, w: npt.ArrayLike, starts: Float32Array, searched: int | None = None) -> FloatArray:
         """Feature expectation ``[d]`` of the greedy policy for w (appendix C): mean of psi(h_0, greedy; w) over h_0.
+
+        With ``searched`` plans are searched from a part of the first observations only, and their mean is corrected by
+        how the part differs from all of them in what the network says (a regression estimate, feature by feature).
+        Patients differ more than network and search do, so that it is far less spread than the part's mean.
 
         Args:
             w: ``[d]`` preferences.
             starts: ``[n, D]`` first observations, raw units.
+            searched: plans are searched from so many of them, evenly spread over the rows; default: from all.
         """
-        weights = self.checked_weights(w)
-        psi = self.planned_psi(0, self.model.start(starts), np.tile(weights, (len(starts), 1)))
-        greedy = (psi @ weights).argmax(axis=1)
-        mu: FloatArray = psi[np.arange(len(starts)), greedy].mean(axis=0)
-        return mu
+        n = len(starts)
+        states, weights = self.model.start(starts), np.tile(self.checked_weights(w), (n, 1))
+        rows = np.linspace(0, n - 1, min(searched or n, n)).astype(np.int64)
+        found = best_plan(self._search(self.width), 0, states[rows], weights[rows])
+        if len(rows) == n:
+            return np.asarray(found.mean(axis=0))
+        psi = self.network_psi(0, states, weights)
+        greedy = np.einsum("nad,nd->na", psi, weights).argmax(axis=1)
+        return _regression_mean(found, psi[np.arange(n), greedy].astype(np.float64), rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent whole, without its world model and without pickle."""
@@ -255,3 +258,13 @@ class SuccessorAgent:
         """Raise ValueError where a history is longer than the agent was trained for."""
         if horizon > self.horizon:
             raise ValueError(f"this agent was trained for episodes of {self.horizon} steps, not of {horizon}")
+
+
+def _regression_mean(found: FloatArray, guessed: FloatArray, rows: IntArray) -> FloatArray:
+    """Mean ``[d]`` over n rows of what is found in some ``[m, d]``, with the help of guesses ``[n, d]`` for all."""
+    part = guessed[rows]
+    centred = part - part.mean(axis=0)
+    spread = (centred**2).sum(axis=0)
+    slope = np.where(spread > 0, (centred * found).sum(axis=0) / np.where(spread > 0, spread, 1.0), 0.0)
+    mean: FloatArray = found.mean(axis=0) + slope * (guessed.mean(axis=0) - part.mean(axis=0))
+    return mean

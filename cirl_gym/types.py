@@ -8,7 +8,7 @@ Shapes use the letters of the README: N episodes, T actions at most, d features,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -121,3 +121,14 @@ class OutcomeModel(Protocol):
 
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action ``[..]`` was taken and ``[.., d]`` was observed."""
+
+
+@runtime_checkable
+class ForesightModel(Protocol):
+    """What an outcome model can have beside: both answers for one action each, which a search asks for all the time.
+
+    Without it the answers for every action are asked for, twice (:func:`cirl_gym.worlds.foresee`).
+    """
+
+    def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
+        """Expected next observations ``[n, d]`` and end probabilities ``[n]`` of states ``[n, S]``, actions ``[n]``."""

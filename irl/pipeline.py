@@ -215,7 +215,7 @@ def _members(
         agent = fit_successor(replace(world, model=model), config.agent, solving)
         mu = expert_mu(phi_along(model, world.feature_map, train), train, config.gamma)
         posterior, _ = _judge(agent, train, signs, config, judging, lambda _done, _total: None)
-        yield MemberFinding(mu.mean, agent.mu(posterior.mean, train.start[: config.starts]), posterior)
+        yield MemberFinding(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
         report(number + 1, len(ensemble.members))
 
 
@@ -229,7 +229,7 @@ def _identified(
     config: FitConfig,
 ) -> IdentifiedSet:
     """The set of weights that explain mu_E equally well, against all policies that the loop and the posterior found."""
-    mus = np.concatenate([loop.mus, agent.mu(posterior.mean, train.start[: config.starts])[None]])
+    mus = np.concatenate([loop.mus, agent.mu(posterior.mean, train.start, config.starts)[None]])
     erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
     tolerance = sampling_tolerance(mu, signs) + erring
     named = not_identifiable(train, agent.feature_map.features)

@@ -43,8 +43,8 @@ class FitConfig:
     """Margin at which the loop has converged (paper: 0.001)."""
     horizon: int | None = None
     """Number of actions of a whole episode; default: that of the longest training episode."""
-    starts: int = 500
-    """First observations over which the feature expectation of a policy is averaged."""
+    starts: int = 200
+    """First observations from which plans are searched for the feature expectation of a policy."""
     solver: Solver = "successor"
     """Who finds the policies of the max-margin loop; "drqn" as the paper does (appendix D), one training per round."""
     mu: MuSource = "successor"
@@ -83,7 +83,7 @@ class FitConfig:
             cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=8)),
             posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=3, near_width=16),
             rounds=15,
-            starts=200,
+            starts=100,
             histories=replace(HistoryTrainingConfig(), iterations=300),
         )
 

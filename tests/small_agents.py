@@ -30,8 +30,8 @@ def known_agent(seed: int = 0, config: SuccessorConfig = TINY, **changes) -> Suc
 
 
 def exact_agent() -> SuccessorAgent:
-    """With room for every plan: 27 of four steps begin with each of the three actions."""
-    return known_agent(config=replace(TINY, width=27))
+    """With room for every plan: there are 81 of four steps, 27 of them with each of the three first actions."""
+    return known_agent(config=replace(TINY, width=81))
 
 
 def tumour_agent(parameters: TumourParameters, gamma: float = 0.99, config: SuccessorConfig = TINY) -> SuccessorAgent:

@@ -25,6 +25,8 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.recurrent import RecurrentModel, lstm_states
 from cirl_gym.outcome_models.sequences import fold
 from cirl_gym.outcome_models.training import TrainingConfig, seeded
+from cirl_gym.types import ForesightModel
+from cirl_gym.worlds import foresee
 
 TIGHT = {"rtol": 0, "atol": 1e-5}
 
@@ -119,6 +121,20 @@ def test_any_leading_shape(model, batch):
     np.testing.assert_allclose(model.predict(flat).reshape(50, -1, 3, 2), model.predict(states), **TIGHT)
     advanced = model.advance(states, batch.actions, batch.next_obs)
     np.testing.assert_allclose(advanced[batch.mask], model.encode(batch)[:, 1:][batch.mask], **TIGHT)
+
+
+def test_what_is_foreseen_of_one_action_is_what_is_predicted_for_it(model, batch):
+    states, predicted, ends = answers(model, batch)
+    states, predicted, ends = (
+        states.reshape(-1, states.shape[-1]),
+        *(x.reshape(-1, *x.shape[2:]) for x in (predicted, ends)),
+    )
+    rows, actions = np.arange(len(states)), np.random.default_rng(0).integers(model.n_actions, size=len(states))
+    outcome, end = foresee(model, states, actions)
+    assert isinstance(model, ForesightModel)
+    assert (outcome.dtype, end.dtype) == (np.float32, np.float32)
+    np.testing.assert_allclose(outcome, predicted[rows, actions], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(end, ends[rows, actions], atol=1e-5)
 
 
 def test_case_33_episodes_of_one_action(model, batch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states
 
-from agents.planning import plan
+from agents.planning import Search, best_plan, plan
 
 HORIZON = 4
 ALL = 27
@@ -45,17 +45,7 @@ def exact(gamma):
 
 
 def search(rows, w, gamma, width, estimate=nothing, t=0, model=None, horizon=HORIZON):
-    return plan(
-        model or KnownModel(),
-        PHI,
-        estimate,
-        t=t,
-        horizon=horizon,
-        gamma=gamma,
-        states=rows,
-        w=w,
-        width=width,
-    )
+    return plan(Search(model or KnownModel(), PHI, estimate, horizon, gamma, width), t, rows, w)
 
 
 def test_by_hand():
@@ -192,3 +182,15 @@ def test_without_preferences_every_plan_is_as_good_as_any():
         for first in range(3):
             plans = every_plan(plain_state(row), HORIZON, 0.5, first)
             assert np.abs(plans - found[first]).max(axis=1).min() < 1e-6
+
+
+@pytest.mark.parametrize("t", [0, 2])
+def test_a_search_that_all_first_actions_share_finds_the_best_of_them(t):
+    rows, w = states(12, seed=t, begun=t > 0), weights(12)
+    found = best_plan(Search(KnownModel(), PHI, nothing, HORIZON, 0.5, 3 * ALL), t, rows, w)
+    apart = search(rows, w, 0.5, ALL, t=t)
+    best = np.einsum("nad,nd->na", apart, w).max(axis=1)
+    np.testing.assert_allclose(np.einsum("nd,nd->n", found, w), best, atol=1e-6)
+    for row, psi in zip(rows, found, strict=True):
+        plans = np.concatenate([every_plan(plain_state(row), HORIZON - t, 0.5, first) for first in range(3)])
+        assert np.abs(plans - psi).max(axis=1).min() < 1e-6

@@ -9,7 +9,7 @@ from known_model import PHI, KnownModel, states
 from scripted import Scripted
 from small_agents import TINY, known_problem
 
-from agents.planning import plan
+from agents.planning import Search, plan
 from agents.successor import SuccessorAgent
 from agents.successor_training import fit_successor
 from agents.weights import uniform_weights
@@ -51,7 +51,7 @@ def search(feature_map: FeatureMap, w: np.ndarray) -> np.ndarray:
 
     found = states(20, seed=3)
     weights = np.tile(w, (len(found), 1))
-    return plan(KnownModel(), feature_map, nothing, t=0, horizon=4, gamma=0.9, states=found, w=weights, width=27)
+    return plan(Search(KnownModel(), feature_map, nothing, 4, 0.9, 27), 0, found, weights)
 
 
 def test_a_plan_for_one_outcome_is_that_of_a_weight_of_zero_on_the_other() -> None:

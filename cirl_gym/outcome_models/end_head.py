@@ -76,8 +76,12 @@ class EndLines:
     def inputs(self, raw: npt.NDArray[np.floating], newest: Float32Array) -> Float32Array:
         """``[.., A, F + A]`` for unclipped outcomes ``[.., A, d]`` of every action and observations ``[.., d]``."""
         n_actions = raw.shape[-2]
-        before = np.broadcast_to(self.scaler(newest)[..., None, :], raw.shape)
-        hot = np.broadcast_to(np.eye(n_actions), (*raw.shape[:-1], n_actions))
+        hot = np.broadcast_to(np.eye(n_actions, dtype=np.float32), (*raw.shape[:-1], n_actions))
+        return self.numbers(raw, np.broadcast_to(newest[..., None, :], raw.shape), hot)
+
+    def numbers(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:
+        """``[.., F + A]`` for unclipped outcomes and observations ``[.., d]`` and one-hot actions ``[.., A]``."""
+        before = self.scaler(newest)
         # Outcomes far off the data say no more than those at its edge.
         predicted = np.clip((raw - self.scaler.mean) / self.scaler.scale, -5.0, 5.0)
         parts: list[npt.NDArray[np.floating]] = [predicted, np.clip(before, -5.0, 5.0), hot]
@@ -132,7 +136,16 @@ class EndHead:
         """``[.., A]`` probabilities for unclipped outcomes ``[.., A, d]`` and observations ``[.., d]``."""
         if self.network is None:
             return np.full(raw.shape[:-1], self.rate, dtype=np.float32)
+        return self._probability(self.lines.inputs(raw, newest))
+
+    def of_action(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:
+        """``[n]`` probabilities for one-hot actions ``[n, A]``, unclipped outcomes and observations ``[n, d]``."""
+        if self.network is None:
+            return np.full(len(raw), self.rate, dtype=np.float32)
+        return self._probability(self.lines.numbers(raw, newest, hot))
+
+    def _probability(self, inputs: Float32Array) -> Float32Array:
+        assert self.network is not None
         with torch.inference_mode():
-            logits = self.network(torch.from_numpy(self.lines.inputs(raw, newest)))[..., 0]
-            probability: Float32Array = torch.sigmoid(logits).numpy()
+            probability: Float32Array = torch.sigmoid(self.network(torch.from_numpy(inputs))[..., 0]).numpy()
         return probability

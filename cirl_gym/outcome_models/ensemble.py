@@ -8,6 +8,7 @@ import numpy as np
 
 from cirl_gym.batch import Batch
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.worlds import foresee
 
 
 class EnsembleModel:
@@ -83,16 +84,24 @@ class EnsembleModel:
 
     def predict(self, states: Float32Array) -> Float32Array:
         """Expected next observation ``[.., A, d]`` under every action, raw units."""
-        # The mean of equal numbers must be that number (a static covariate); rounding in float32 does not promise it.
-        mean: Float32Array = self.every_prediction(states).mean(axis=0, dtype=np.float64).astype(np.float32)
-        return mean
+        return _mean(self.every_prediction(states))
 
     def end_probability(self, states: Float32Array) -> Float32Array:
         """Probability ``[.., A]`` that the process ends with this action."""
         parts = zip(self.members, self._split(states), strict=True)
-        every = np.stack([member.end_probability(part) for member, part in parts])
-        mean: Float32Array = every.mean(axis=0, dtype=np.float64).astype(np.float32)
-        return mean
+        return _mean(np.stack([member.end_probability(part) for member, part in parts]))
+
+    def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
+        """Expected next observations ``[n, d]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
+        parts = zip(self.members, self._split(states), strict=True)
+        outcomes, ends = zip(*(foresee(member, part, actions) for member, part in parts), strict=True)
+        return _mean(np.stack(outcomes)), _mean(np.stack(ends))
 
     def _split(self, states: Float32Array) -> list[Float32Array]:
         return np.split(states, self._cuts, axis=-1)
+
+
+def _mean(every: Float32Array) -> Float32Array:
+    """The members' mean; of equal numbers (a static covariate) it is that number, which float32 would not promise."""
+    mean: Float32Array = every.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean

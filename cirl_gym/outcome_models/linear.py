@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.end_head import EndHead
+from cirl_gym.outcome_models.inputs import one_hot
 from cirl_gym.outcome_models.spec import OutcomeSpec
 from cirl_gym.outcome_models.windows import Window
 from cirl_gym.types import Float32Array, FloatArray, IntArray
@@ -57,6 +58,12 @@ class LinearLaw:
         every: FloatArray = common[..., None, :] + self.effects
         return every
 
+    def of_action(self, rows: npt.NDArray[np.floating], actions: IntArray) -> FloatArray:
+        """Next observation ``[n, d]`` under one action ``[n]`` each, for window rows ``[n, S]``."""
+        outcome: FloatArray = rows.astype(np.float64) @ self.coefficients
+        outcome += (self.effects + self.intercept)[actions]
+        return outcome
+
 
 class LawModel(ABC):
     """What a model with a linear law at its base says of outcomes and ends, once it has said what to expect."""
@@ -71,6 +78,10 @@ class LawModel(ABC):
     @abstractmethod
     def raw(self, states: Float32Array) -> FloatArray:
         """Outcomes ``[.., A, d]`` before limits and bounds."""
+
+    @abstractmethod
+    def raw_of(self, states: Float32Array, actions: IntArray) -> FloatArray:
+        """Outcomes ``[n, d]`` before limits and bounds, for states ``[n, S]`` under one action ``[n]`` each."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -104,6 +115,11 @@ class LawModel(ABC):
         """Probability ``[.., A]`` that the process ends with this action."""
         return self.end(self.raw(states), self.law.window.newest(states))
 
+    def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
+        """Expected next observations ``[n, d]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
+        raw, newest = self.raw_of(states, actions), self.law.window.newest(states)
+        return self.spec.expected(raw), self.end.of_action(raw, newest, one_hot(actions, self.n_actions))
+
 
 class AutoregressiveModel(LawModel):
     """AR: the linear law inside its bounds; a state is the window row.
@@ -135,3 +151,7 @@ class AutoregressiveModel(LawModel):
     def raw(self, states: Float32Array) -> FloatArray:
         """The law's outcomes ``[.., A, d]`` before they are clipped to the bounds."""
         return self.law(states)
+
+    def raw_of(self, states: Float32Array, actions: IntArray) -> FloatArray:
+        """The law's outcomes ``[n, d]`` under one action ``[n]`` each, before they are clipped."""
+        return self.law.of_action(states, actions)

@@ -112,8 +112,17 @@ class MemorylessModel(LawModel):
 
     def raw(self, states: Float32Array) -> FloatArray:
         """Outcomes ``[.., A, d]`` before they are clipped to the bounds."""
-        with torch.inference_mode():
-            correction = self.network.correction(torch.from_numpy(self.scaler(states))).numpy()
         unit = self.correction_scale * self.spec.size(states)
-        total: FloatArray = self.law(states) + unit[..., None, :] * correction
+        total: FloatArray = self.law(states) + unit[..., None, :] * self._correction(states)
         return total
+
+    def raw_of(self, states: Float32Array, actions: IntArray) -> FloatArray:
+        """Outcomes ``[n, d]`` under one action ``[n]`` each, before they are clipped."""
+        correction = self._correction(states)[np.arange(len(actions)), actions]
+        return self.law.of_action(states, actions) + self.correction_scale * self.spec.size(states) * correction
+
+    def _correction(self, states: Float32Array) -> Float32Array:
+        """``[.., A, d]`` what the network adds, in its own units."""
+        with torch.inference_mode():
+            correction: Float32Array = self.network.correction(torch.from_numpy(self.scaler(states))).numpy()
+        return correction

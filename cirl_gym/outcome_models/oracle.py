@@ -61,6 +61,13 @@ class OracleModel:
         chances = [dynamics.end_probability(self.parameters, rows, actions) for actions in self._every_action(rows)]
         return np.stack(chances, axis=1).reshape(*states.shape[:-1], self.n_actions).astype(np.float32)
 
+    def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
+        """Expected next (x, z) ``[n, 2]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
+        rows, low_high = self._unpack(states), self.bounds
+        outcome = clipped_mean(dynamics.expected_outcome(self.parameters, rows, actions), self.noise_scale, *low_high)
+        chance = dynamics.end_probability(self.parameters, rows, actions)
+        return outcome.astype(np.float32), chance.astype(np.float32)
+
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action and observation."""
         following = dynamics.append(

@@ -93,14 +93,27 @@ class RecurrentModel(LawModel):
 
     def raw(self, states: Float32Array) -> FloatArray:
         """Outcomes ``[.., A, d]`` before they are clipped to the bounds."""
-        size, hidden_size = self.law.window.size, self.network.lstm.hidden_size
-        hidden = np.array(states[..., size : size + hidden_size])
-        with torch.inference_mode():
-            correction = self.network.correction(self.network.represent(torch.from_numpy(hidden))).numpy()
-        rows = states[..., :size]
-        unit = self.correction_scale * self.spec.size(self.law.window.newest(rows))
-        total: FloatArray = self.law(rows) + unit[..., None, :] * correction
+        rows = states[..., : self.law.window.size]
+        total: FloatArray = self.law(rows) + self._unit(rows)[..., None, :] * self._correction(states)
         return total
+
+    def raw_of(self, states: Float32Array, actions: IntArray) -> FloatArray:
+        """Outcomes ``[n, d]`` under one action ``[n]`` each, before they are clipped."""
+        rows = states[:, : self.law.window.size]
+        correction = self._correction(states)[np.arange(len(actions)), actions]
+        return self.law.of_action(rows, actions) + self._unit(rows) * correction
+
+    def _correction(self, states: Float32Array) -> Float32Array:
+        """``[.., A, d]`` what the network adds, in its own units."""
+        size = self.law.window.size
+        hidden = np.array(states[..., size : size + self.network.lstm.hidden_size])
+        with torch.inference_mode():
+            correction: Float32Array = self.network.correction(self.network.represent(torch.from_numpy(hidden))).numpy()
+        return correction
+
+    def _unit(self, rows: Float32Array) -> FloatArray:
+        """``[.., d]`` raw units of one unit of the correction."""
+        return self.correction_scale * self.spec.size(self.law.window.newest(rows))
 
     def _cell_step(self, memory: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         inputs = np.concatenate([self.scaler(obs), one_hot(actions, self.n_actions)], axis=1)
