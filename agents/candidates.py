@@ -1,24 +1,32 @@
-"""Candidate policies of the max-margin loop and their mu: from the successor-feature agent, or learnt as printed."""
+"""Candidate policies of the max-margin loop and their mu: from the successor-feature agent, or found anew each time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from agents.histories import Histories
 from agents.history_training import HistoryTrainingConfig
+from agents.kept_rounds import Answer, KeptRounds, StoredPolicies
+from agents.kept_training import KeptTraining
 from agents.mu_learning import learn_mu
-from agents.recurrent_q_learning import learn_policy
+from agents.recurrent_q_learning import learn_policy, stored_policies
+from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.successor import SuccessorAgent
 from agents.successor_training import Problem
+from agents.world_ppo_config import WorldPPOConfig
+from cirl_gym.kept import Kept
 from cirl_gym.types import FloatArray, Policy
 
-Solver = Literal["successor", "drqn"]
-"""Who finds a policy for given weights: the successor-feature agent, or recurrent Q-learning (appendix D)."""
-MuSource = Literal["successor", "mu_learning"]
-"""Where the mu of a policy comes from: read off the successor-feature agent, or mu-learning (appendix C)."""
+Solver = Literal["successor", "drqn", "recurrent_ppo"]
+"""Who finds a policy for given weights: the successor-feature agent, recurrent Q-learning (appendix D), or RecurrentPPO
+in the world-model environment."""
+MuSource = Literal["successor", "mu_learning", "rollouts"]
+"""Where the mu of a policy comes from: read off the successor-feature agent, mu-learning (appendix C), or roll-outs in
+the world model."""
 
 
 class Candidate(NamedTuple):
@@ -34,24 +42,61 @@ def successor_candidates(agent: SuccessorAgent, world: Problem, starts: int) -> 
 
 
 def learnt_candidates(
-    agent: SuccessorAgent, world: Problem, solver: Solver, config: HistoryTrainingConfig, rng: np.random.Generator
+    agent: SuccessorAgent,
+    world: Problem,
+    solver: Solver,
+    config: HistoryTrainingConfig,
+    rng: np.random.Generator,
+    *,
+    mu: MuSource = "mu_learning",
+    ppo: WorldPPOConfig | None = None,
+    rollouts: RollOutConfig | None = None,
+    kept: Kept | None = None,
 ) -> Callable[[FloatArray], Candidate]:
-    """Answers weights with a policy of the solver and its mu by mu-learning, each learnt anew (paper, Algorithm 1).
+    """Answers weights with a policy of the solver and its mu, each found anew (paper, Algorithm 1).
 
     Args:
         agent: whose policies are taken with ``solver="successor"``.
         world: outcome model and histories.
         solver: who finds the policy.
-        config: how both networks are trained.
+        config: how the networks of recurrent Q-learning and of mu-learning are trained.
         rng: everything that is drawn.
+        mu: ``"mu_learning"`` or ``"rollouts"``; either judges the policies of every solver.
+        ppo: how RecurrentPPO is trained.
+        rollouts: how policies are rolled out.
+        kept: where rounds and trainings are kept, so that a loop that was killed goes on.
 
     Raises:
-        ValueError: the world has no histories.
+        ValueError: the world has no histories, or mu is to be the successor agent's, which is read off.
     """
-    histories = Histories.of(world, config.ends)
+    if mu == "successor":
+        raise ValueError("where policies are found anew, mu must be 'mu_learning' or 'rollouts', got 'successor'")
+    histories = cache(lambda: Histories.of(world, config.ends))
+    # Drawn once: the policies of all rounds meet the same residuals.
+    residuals = int(rng.integers(2**31)) if mu == "rollouts" else 0
+    find: Callable[[FloatArray, KeptTraining], Policy]
+    if solver == "successor":
+        find, stored = (lambda w, _: agent.policy(w)), StoredPolicies(lambda _: {}, lambda w, _: agent.policy(w))
+    elif solver == "drqn":
+        find, stored = partial(_learnt_policy, histories(), config, rng), stored_policies(histories(), config)
+    else:
+        # Only this solver needs a newer Gymnasium.
+        from agents.world_ppo import WorldPPO
 
-    def solve(w: FloatArray) -> Candidate:
-        policy = agent.policy(w) if solver == "successor" else learn_policy(histories, w, config, rng)
-        return Candidate(policy, learn_mu(histories, policy, config, rng).mu)
+        trainer = WorldPPO(world, ppo or WorldPPOConfig(), rng)
+        find, stored = (lambda w, _: trainer.solve(w)), trainer.stored()
 
-    return solve
+    def answer(w: FloatArray, policy_training: KeptTraining, mu_training: KeptTraining) -> Answer:
+        policy = find(w, policy_training)
+        if mu == "rollouts":
+            return policy, rolled_out_mu(policy, world, rollouts, residuals)
+        return policy, learn_mu(histories(), policy, config, rng, kept=mu_training).mu
+
+    rounds = KeptRounds(kept or Kept(), stored, rng)
+    return lambda w: Candidate(*rounds.solved(w, partial(answer, w)))
+
+
+def _learnt_policy(
+    histories: Histories, config: HistoryTrainingConfig, rng: np.random.Generator, w: FloatArray, training: KeptTraining
+) -> Policy:
+    return learn_policy(histories, w, config, rng, kept=training)

@@ -41,6 +41,11 @@ class Expert:
     def __post_init__(self) -> None:
         check_kappa(self.kappa)
 
+    @classmethod
+    def of(cls, agent: SuccessorAgent, w: FloatArray, kappa: float) -> Expert:
+        """An expert with weights ``[d]`` of any L1 norm: kappa is for the weights as given."""
+        return cls(agent, agent.checked_weights(w), kappa * float(np.abs(w).sum()))
+
     def policy(self, seed: int = 0) -> SuccessorPolicy:
         """The behaviour policy; ``deterministic=True`` in :meth:`predict` gives the optimal one."""
         return self.agent.policy(self.w, self.kappa, seed)
@@ -92,4 +97,4 @@ def successor_expert(
         weights=fixed_weights(weights),
     )
     agent = fit_successor(problem, config, rng, progress)
-    return Expert(agent, agent.checked_weights(weights), kappa * norm)
+    return Expert.of(agent, weights, kappa)

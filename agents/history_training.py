@@ -13,19 +13,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch import Tensor
 
 from agents.histories import Ends, Histories
+from agents.history_network import HistoryNetwork, Rows
+from agents.kept_training import KeptTraining, TrainingParts
 from cirl_gym.batch import Batch
-from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
-from cirl_gym.outcome_models.recurrent import lstm_states, lstm_step
+from cirl_gym.outcome_models.recurrent import lstm_step
 from cirl_gym.outcome_models.training import seeded
-from cirl_gym.types import FloatArray
 
 Unit = Literal["histories", "episodes"]
 """What a batch is a number of: histories, each at one time, or episodes with all their histories."""
@@ -121,17 +120,6 @@ class HistoryTrainingConfig:
         return self.learning_rate * (1.0 - (1.0 - self.last_rate) * done)
 
 
-class Rows(NamedTuple):
-    """Which histories of a batch: R episodes and times."""
-
-    episode: Tensor
-    """``[R]`` int64."""
-    step: Tensor
-    """``[R]`` int64, t of h_t."""
-    whole: tuple[Tensor, Tensor] | None = None
-    """Where they are all histories of some episodes: these ``[B]``, and ``[B, T]`` True where there is a history."""
-
-
 class Learner(Protocol):
     """What is learnt: the parts of the target in which appendices C and D differ. k is the size of a value."""
 
@@ -149,54 +137,14 @@ class Learner(Protocol):
         """What is made small, for errors ``[R, C, k]``."""
 
 
-class HistoryNetwork(nn.Module):
-    """An LSTM over [scaled x_t, one-hot a_{t-1}] and a linear output: a value ``[A, k]`` after every history."""
-
-    def __init__(self, n_inputs: int, n_actions: int, size: int, hidden: int) -> None:
-        super().__init__()
-        self.n_actions, self.size = n_actions, size
-        self.lstm = nn.LSTM(n_inputs, hidden, batch_first=True)
-        self.head = nn.Linear(hidden, n_actions * size)
-
-    def values(self, hidden: Tensor) -> Tensor:
-        """``[.., A, k]`` for the memory's output ``[.., H]``."""
-        out: Tensor = self.head(hidden)
-        return out.reshape(*hidden.shape[:-1], self.n_actions, self.size)
-
-    def hidden(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """The memory's output ``[R, H]`` after histories of the inputs ``[N, T, I]``."""
-        if rows.whole is None:
-            return self.memory(inputs, rows)[0]
-        # In one pass, which yields no cell states.
-        episodes, live = rows.whole
-        hidden: Tensor = self.lstm(inputs[episodes])[0][live]
-        return hidden
-
-    def memory(self, inputs: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Hidden and cell states ``[R, H]`` after histories of the inputs ``[N, T, I]``."""
-        if rows.whole is not None:
-            episodes, live = rows.whole
-            hidden, cell = (states[live] for states in lstm_states(self.lstm, inputs[episodes]))
-            return hidden, cell
-        packed = pack_padded_sequence(inputs[rows.episode], rows.step + 1, batch_first=True, enforce_sorted=False)
-        _, (hidden, cell) = self.lstm(packed)
-        return hidden[0], cell[0]
-
-
-def values_along(network: HistoryNetwork, scaler: Scaler, batch: Batch) -> FloatArray:
-    """``[N, T, A, k]`` values after every history of a batch; 0 on padding."""
-    with torch.inference_mode():
-        inputs = torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1].copy())
-        values = network.values(network.lstm(inputs)[0]).double().numpy()
-    return np.where(batch.mask[..., None, None], values, 0.0)
-
-
 def train_on_histories(
     histories: Histories,
     learner: Learner,
     config: HistoryTrainingConfig,
     rng: np.random.Generator,
     progress: ProgressCallback | None = None,
+    *,
+    kept: KeptTraining | None = None,
 ) -> HistoryNetwork:
     """Learn a value of every action after every history of a batch (paper, appendices C and D).
 
@@ -209,6 +157,7 @@ def train_on_histories(
         config: how.
         rng: first weights, and everything that is drawn.
         progress: called with (iterations done, iterations in all).
+        kept: where the training is kept, so that one that was killed goes on with the same arguments.
 
     Raises:
         ValueError: the histories end by another rule than the configuration says, or the loss did not stay finite.
@@ -221,7 +170,9 @@ def train_on_histories(
     target = copy.deepcopy(network)
     optimiser = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
     draw = _sampler(histories.batch, config, rng)
-    for iteration in range(config.iterations):
+    parts = TrainingParts(network, target, optimiser, rng)
+    begun = 0 if kept is None else kept.begin(parts, config.iterations)
+    for iteration in range(begun, config.iterations):
         for group in optimiser.param_groups:
             group["lr"] = config.rate_at(iteration)
         rows = draw()
@@ -238,6 +189,8 @@ def train_on_histories(
                 raise ValueError(f"training stopped at iteration {iteration + 1}: the loss is {loss.item()}")
             if progress is not None:
                 progress(iteration + 1, config.iterations)
+        if kept is not None:
+            kept.after(iteration + 1, parts, config.iterations)
     return network.eval()
 
 

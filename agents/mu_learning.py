@@ -13,14 +13,9 @@ import torch
 from torch import Tensor
 
 from agents.histories import Histories, PolicyActions
-from agents.history_training import (
-    HistoryNetwork,
-    HistoryTrainingConfig,
-    ProgressCallback,
-    Rows,
-    train_on_histories,
-    values_along,
-)
+from agents.history_network import HistoryNetwork, Rows, values_along
+from agents.history_training import HistoryTrainingConfig, ProgressCallback, train_on_histories
+from agents.kept_training import KeptTraining
 from cirl_gym.batch import Batch
 from cirl_gym.types import FloatArray, Policy
 
@@ -54,6 +49,7 @@ def learn_mu(
     *,
     draws: int = 0,
     progress: ProgressCallback | None = None,
+    kept: KeptTraining | None = None,
 ) -> LearntMu:
     """Feature expectation of a policy in the outcome model, from the batch's histories.
 
@@ -67,13 +63,14 @@ def learn_mu(
         draws: how often a policy that draws its actions is asked; expectations over pi are means over the answers. 0:
             the policy's most likely action.
         progress: called with (iterations done, iterations in all).
+        kept: where the training is kept, so that one that was killed goes on.
 
     Raises:
         ValueError: the policy cannot act along the batch, the histories end by another rule than the configuration
             says, or the loss did not stay finite.
     """
     actions = PolicyActions.of(policy, histories, draws)
-    network = train_on_histories(histories, MuLearner(histories.phi, actions), config, rng, progress)
+    network = train_on_histories(histories, MuLearner(histories.phi, actions), config, rng, progress, kept=kept)
     return LearntMu(_mean_at_start(network, histories, actions), histories, network)
 
 

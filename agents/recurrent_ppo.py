@@ -14,6 +14,9 @@ from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+from agents.drqn_settings import LinearRate
+from agents.scaled_features import ScaledExtractor
+from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.parameters import TumourParameters
 
 
@@ -42,6 +45,8 @@ class RecurrentPPOConfig:
     """Of the advantages."""
     entropy: float = 0.01
     """Weight of the entropy bonus."""
+    last_rate: float = 1.0
+    """Share of the learning rate that is left at the end of a linear fall; 1: constant."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "rollout", "epochs", "hidden"):
@@ -49,6 +54,8 @@ class RecurrentPPOConfig:
                 raise ValueError(f"RecurrentPPOConfig.{name} must be at least 1, got {getattr(self, name)}")
         if not self.learning_rate > 0 or not 0 <= self.gae_lambda <= 1 or not self.entropy >= 0:
             raise ValueError("RecurrentPPOConfig: learning_rate must be positive, gae_lambda in [0, 1], entropy >= 0")
+        if not 0 <= self.last_rate <= 1:
+            raise ValueError(f"RecurrentPPOConfig.last_rate must lie within [0, 1], got {self.last_rate}")
 
 
 class WarningLstmPolicy(RecurrentActorCriticPolicy):
@@ -73,6 +80,19 @@ class WarningLstmPolicy(RecurrentActorCriticPolicy):
         return answer
 
 
+def policy_arguments(config: RecurrentPPOConfig, scaler: Scaler | None = None) -> dict[str, Any]:
+    """Keyword arguments of :class:`WarningLstmPolicy` beside spaces and learning rate."""
+    arguments: dict[str, Any] = {
+        "lstm_hidden_size": config.hidden,
+        "shared_lstm": True,
+        "enable_critic_lstm": False,
+        "net_arch": [config.hidden],
+    }
+    if scaler is not None:
+        arguments |= {"features_extractor_class": ScaledExtractor, "features_extractor_kwargs": {"scaler": scaler}}
+    return arguments
+
+
 def train_recurrent_ppo(
     env: VecEnv,
     gamma: float,
@@ -80,6 +100,7 @@ def train_recurrent_ppo(
     *,
     seed: int = 0,
     callback: BaseCallback | None = None,
+    scaler: Scaler | None = None,
 ) -> RecurrentPPO:
     """Train sb3-contrib's RecurrentPPO on either environment of this package.
 
@@ -89,6 +110,7 @@ def train_recurrent_ppo(
         config: how to train.
         seed: of the network and of the environment's first reset.
         callback: Stable-Baselines3's, e.g. to watch or to stop.
+        scaler: of the observed features, for units that differ much, such as a real table's; default: as they are.
 
     Returns:
         The algorithm, trained; its ``predict`` takes and returns the LSTM's state.
@@ -107,16 +129,11 @@ def train_recurrent_ppo(
         n_steps=config.rollout,
         batch_size=config.rollout * env.num_envs,
         n_epochs=config.epochs,
-        learning_rate=config.learning_rate,
+        learning_rate=LinearRate(config.learning_rate, config.last_rate * config.learning_rate),
         gamma=gamma,
         gae_lambda=config.gae_lambda,
         ent_coef=config.entropy,
-        policy_kwargs={
-            "lstm_hidden_size": config.hidden,
-            "shared_lstm": True,
-            "enable_critic_lstm": False,
-            "net_arch": [config.hidden],
-        },
+        policy_kwargs=policy_arguments(config, scaler),
         seed=seed,
         device="cpu",
     )

@@ -16,17 +16,15 @@ from torch import Tensor
 
 from agents.carried_memory import cleared, scaled_inputs, warn_of_lost_history
 from agents.histories import Histories
-from agents.history_training import (
-    HistoryNetwork,
-    HistoryTrainingConfig,
-    ProgressCallback,
-    Rows,
-    train_on_histories,
-    values_along,
-)
+from agents.history_network import HistoryNetwork, Rows, values_along
+from agents.history_training import HistoryTrainingConfig, ProgressCallback, train_on_histories
+from agents.kept_rounds import StoredPolicies
+from agents.kept_training import KeptTraining
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.recurrent import lstm_step
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.outcome_models.store import load_module_arrays, module_arrays
+from cirl_gym.outcome_models.training import seeded
+from cirl_gym.types import Float32Array, FloatArray, IntArray, Policy
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,8 @@ def learn_policy(
     config: HistoryTrainingConfig,
     rng: np.random.Generator,
     progress: ProgressCallback | None = None,
+    *,
+    kept: KeptTraining | None = None,
 ) -> LearntPolicy:
     """A policy that is optimal for preferences w in the outcome model, from the batch's histories.
 
@@ -98,6 +98,7 @@ def learn_policy(
         config: how to train.
         rng: first weights, and everything that is drawn.
         progress: called with (iterations done, iterations in all).
+        kept: where the training is kept, so that one that was killed goes on.
 
     Raises:
         ValueError: w is not ``d`` finite numbers, the histories end by another rule than the configuration says, or
@@ -107,7 +108,24 @@ def learn_policy(
     if weights.shape != (d,) or not np.isfinite(weights).all():
         raise ValueError(f"w must be {d} finite numbers, got {weights}")
     learner = QLearner((histories.phi @ torch.from_numpy(weights))[..., None])
-    return LearntPolicy(histories, train_on_histories(histories, learner, config, rng, progress))
+    return LearntPolicy(histories, train_on_histories(histories, learner, config, rng, progress, kept=kept))
+
+
+def stored_policies(histories: Histories, config: HistoryTrainingConfig) -> StoredPolicies:
+    """Policies that :func:`learn_policy` found, as arrays and back."""
+
+    def arrays(policy: Policy) -> dict[str, npt.NDArray[Any]]:
+        assert isinstance(policy, LearntPolicy)
+        return module_arrays(policy.network)
+
+    def policy(_w: FloatArray, found: dict[str, npt.NDArray[Any]]) -> LearntPolicy:
+        # First weights are drawn, from torch's own generator: it stays as it is.
+        with seeded(0):
+            network = HistoryNetwork(histories.inputs.shape[2], histories.phi.shape[2], 1, config.hidden)
+        load_module_arrays(network, found)
+        return LearntPolicy(histories, network.eval())
+
+    return StoredPolicies(arrays, policy)
 
 
 class QLearner:

@@ -34,11 +34,6 @@ class StagedNetwork(nn.Module):
         # Layers draw their first weights from torch's global generator, which is not ours to move.
         with seeded(0):
             self.stages = nn.ModuleList([_perceptron(sizes) for _ in range(horizon)])
-        # The level that all actions share as it is, differences from it times _DIFFERENCE: one product for both.
-        shared = (1 - _DIFFERENCE) / n_actions * torch.ones(n_actions, n_actions)
-        own = _DIFFERENCE * torch.eye(n_actions)
-        self.register_buffer("_scaling", torch.kron(shared + own, torch.eye(n_features)), persistent=False)
-        self._scaling: torch.Tensor
 
     def initialise(self, rng: np.random.Generator) -> None:
         """Draw every weight from ``rng``: normal with variance 1 / inputs; biases zero."""
@@ -54,8 +49,19 @@ class StagedNetwork(nn.Module):
     def average(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """Average phi still to come, ``[n, A, d]``, for standardised states ``[n, S]`` and weights ``[n, d]``."""
         # Weights of L1 norm 1 are about 1 / d each; the network takes them at the size of its other inputs.
-        out: torch.Tensor = self.stages[t](torch.cat([inputs, self.n_features * w], dim=1))
-        return (_LEVEL + out @ self._scaling).reshape(len(out), self.n_actions, self.n_features)
+        *hidden, last = self.stages[t].children()
+        assert isinstance(last, nn.Linear)
+        out = torch.cat([inputs, self.n_features * w], dim=1)
+        for layer in hidden:
+            out = layer(out)
+        # The last layer is scaled and not what comes out of it: one product, and far fewer numbers than a batch has.
+        out = nn.functional.linear(out, self._scaled(last.weight), _LEVEL + self._scaled(last.bias))
+        return out.reshape(len(out), self.n_actions, self.n_features)
+
+    def _scaled(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Parameters of the last layer: the level that all actions share as it is, differences times _DIFFERENCE."""
+        by_action = parameter.reshape(self.n_actions, -1)
+        return torch.lerp(by_action.mean(dim=0, keepdim=True), by_action, _DIFFERENCE).reshape(parameter.shape)
 
     def psi(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """Successor features: discounted phi still to come, ``[n, A, d]``."""

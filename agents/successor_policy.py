@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class SuccessorPolicy:
-    """Greedy or stochastic policy for one w; its memory is the world model's state and the time."""
+    """Greedy or stochastic policy for w; its memory is the world model's state and the time.
+
+    ``w`` is ``[d]``, or ``[n, d]`` where n episodes are acted in at once, each for preferences of its own.
+    """
 
     def __init__(self, agent: SuccessorAgent, w: FloatArray, kappa: float | None, rng: np.random.Generator) -> None:
         if kappa is not None:
@@ -72,8 +75,9 @@ class SuccessorPolicy:
         q = np.zeros((len(obs), n_actions))
         for t in np.unique(times):
             rows = np.flatnonzero(times == t)
-            psi = self.agent.planned_psi(int(t), states[rows], np.tile(self.w, (len(rows), 1)))
-            q[rows] = psi @ self.w
+            w = np.broadcast_to(self.w, (len(obs), self.w.shape[-1]))[rows]
+            psi = self.agent.planned_psi(int(t), states[rows], w)
+            q[rows] = psi @ self.w if self.w.ndim == 1 else np.einsum("nad,nd->na", psi, w)
         return q, (states, times)
 
 

@@ -22,6 +22,11 @@ from cirl_gym.worlds import CounterfactualWorld
 ProgressCallback = Callable[[int, int], None]
 """Called with (done, total)."""
 
+_TARGETS = 50_000
+"""Returns, one per history, w and action, that a stage learns from at most: more take longer and teach it no more. The
+actions share the network's layers, so that with many of them fewer histories are needed. Measured with 20 outcomes and
+25 actions: the network's own choices lose .018, .010 and .010 of the full range with 6,400, 25,600 and 102,400."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -158,6 +163,9 @@ def _learn_stage(
     rng: np.random.Generator,
 ) -> None:
     """Regress one stage on exact returns of the stages after it, all actions at once."""
+    enough = max(_TARGETS // (problem.model.n_actions * config.weights_per_history), 1)
+    if len(states) > enough:
+        states = states[rng.permutation(len(states))[:enough]]
     states = np.repeat(states, config.weights_per_history, axis=0)
     w = problem.weights(len(states), rng)
     target = torch.from_numpy((agent.planned_psi(t, states, w, 1) / agent.network.steps_left[t]).astype(np.float32))

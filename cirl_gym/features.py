@@ -1,4 +1,8 @@
-"""phi: outcomes scaled to [0, 1] by ranges fixed once. The one place where an outcome becomes what a weight weighs."""
+"""phi: outcomes scaled to [0, 1] by ranges fixed once. The one place where an outcome becomes what a weight weighs.
+
+An outcome is an observed feature, or computed of some (:mod:`cirl_gym.outcome_features`): how far outside its normal
+range, by how much it changed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.batch import Batch
+from cirl_gym.outcome_features import Column, OutcomeFeature, outcome_values
+from cirl_gym.outcome_text import check_outcomes, read_outcome
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.types import FloatArray, IntArray
 
@@ -19,12 +25,16 @@ class FeatureMap:
     """phi(outcome) = (outcome - low) / (high - low), feature by feature (paper, equations 1 and 23).
 
     It is linear: an outcome outside the range lies outside [0, 1] and is not clipped, so that no part of a trade-off
-    is hidden. The outcomes can be some of the D features that are observed: the others are seen and predicted, but no
-    weight weighs them.
+    is hidden. The outcomes can be some of the D features that are observed, or computed of them (their names are texts
+    such as ``Outside(temperature, 36, 38)``, kept in one spelling): the others are seen and predicted, but no weight
+    weighs them.
+
+    What is computed is computed of the row that is given. Of a prediction that is the expected row, and where a
+    function has a kink the expectation of its values is larger: see :mod:`cirl_gym.outcome_features`.
 
     Raises:
-        ValueError: lengths differ, a name is there twice, an outcome is not observed, a bound is not finite, or a range
-            is empty.
+        ValueError: lengths differ, a name is there twice, an outcome is not observed nor computed of what is, a bound
+            is not finite, or a range is empty.
     """
 
     features: tuple[str, ...]
@@ -37,12 +47,12 @@ class FeatureMap:
     """Names of the D observed features; default: the outcomes alone."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", tuple(self.features))
-        object.__setattr__(self, "of", tuple(self.of) or self.features)
+        object.__setattr__(self, "of", tuple(self.of) or tuple(self.features))
+        object.__setattr__(self, "features", tuple(read_outcome(name, self.of).name for name in self.features))
         for names in (self.features, self.of):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"FeatureMap: the names must be different, and one at least, got {names}")
-        check_outcomes(self.features, self.of)
+        check_outcomes(self.outcomes, self.of)
         for name in ("low", "high"):
             array = np.array(getattr(self, name), dtype=np.float64)
             if array.shape != (len(self.features),) or not np.isfinite(array).all():
@@ -59,34 +69,59 @@ class FeatureMap:
         return cls(features, np.zeros(2), parameters.limits)
 
     @classmethod
-    def from_batch(cls, batch: Batch, outcomes: Sequence[str] | None = None) -> FeatureMap:
+    def from_batch(cls, batch: Batch, outcomes: Sequence[str | OutcomeFeature] | None = None) -> FeatureMap:
         """Ranges from the smallest to the largest value of each outcome; a constant one gets a range of 1.
+
+        What is a distance (``Outside``, ``Above``, ``Below``) has a range from 0 on, whatever its smallest value is.
 
         Args:
             batch: what was observed.
-            outcomes: names of the features that are weighed; None: all.
+            outcomes: the outcomes that are weighed, as names of features, texts or objects; None: all features.
 
         Raises:
-            ValueError: an outcome is none of the batch's features.
+            ValueError: an outcome is none of the batch's features, nor computed of them.
         """
-        names = batch.features if outcomes is None else tuple(outcomes)
-        check_outcomes(names, batch.features)
-        columns = [batch.features.index(name) for name in names]
-        rows = batch.obs[batch.seen][:, columns].astype(np.float64)
-        low, high = rows.min(axis=0), rows.max(axis=0)
+        given = batch.features if outcomes is None else outcomes
+        names = tuple(outcome if isinstance(outcome, str) else outcome.name for outcome in given)
+        read = [read_outcome(name, batch.features) for name in names]
+        check_outcomes(read, batch.features)
+        rows = outcome_values(batch.obs[batch.seen], read, batch.features)
+        ends = zip(read, rows.min(axis=0), strict=True)
+        low = np.array([least if outcome.least is None else outcome.least for outcome, least in ends])
+        high = rows.max(axis=0)
         return cls(names, low, np.where(high > low, high, low + 1.0), batch.features)
 
     def among(self, observed: Sequence[str]) -> FeatureMap:
         """The same phi, read from other features that are observed: more of them, or in another order.
 
+        A map of computed outcomes alone (:func:`cirl_gym.learned_reward.load_reward` reads one) takes their values;
+        read from the features that they are computed of, it computes them.
+
         Raises:
-            ValueError: an outcome is not among them.
+            ValueError: an outcome is not among them, nor computed of them.
         """
         return FeatureMap(self.features, self.low, self.high, tuple(observed))
 
     @cached_property
+    def outcomes(self) -> tuple[OutcomeFeature, ...]:
+        """The d outcomes as functions of the observed features."""
+        return tuple(read_outcome(name, self.of) for name in self.features)
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Names of the observed features that the outcomes are about, each once, in the order of the outcomes."""
+        return tuple(dict.fromkeys(name for outcome in self.outcomes for name in outcome.columns))
+
+    @cached_property
     def columns(self) -> IntArray:
-        """``[d]`` where the outcomes stand among the observed features."""
+        """``[d]`` where the outcomes stand among the observed features.
+
+        Raises:
+            ValueError: one is computed, and stands nowhere.
+        """
+        computed = [outcome.name for outcome in self.outcomes if not isinstance(outcome, Column)]
+        if computed:
+            raise ValueError(f"{', '.join(computed)}: computed, and no column of what is observed")
         columns = np.array([self.of.index(name) for name in self.features], dtype=np.int64)
         columns.setflags(write=False)
         return columns
@@ -95,6 +130,11 @@ class FeatureMap:
     def _in_place(self) -> bool:
         """Every observed feature is an outcome, in the same order: nothing is to be picked."""
         return self.features == self.of
+
+    @cached_property
+    def _picked(self) -> bool:
+        """Every outcome is an observed feature: nothing is to be computed."""
+        return all(isinstance(outcome, Column) for outcome in self.outcomes)
 
     @cached_property
     def _range(self) -> FloatArray:
@@ -111,7 +151,11 @@ class FeatureMap:
             raise ValueError(
                 f"phi is of [.., {len(self.of)}] numbers, one for each of {', '.join(self.of)}; got shape {raw.shape}"
             )
-        scaled: FloatArray = ((raw if self._in_place else raw[..., self.columns]) - self.low) / self._range
+        if self._in_place:
+            values = raw
+        else:
+            values = raw[..., self.columns] if self._picked else outcome_values(raw, self.outcomes, self.of)
+        scaled: FloatArray = (values - self.low) / self._range
         return scaled
 
     def unscaled(self, phi: npt.ArrayLike) -> FloatArray:
@@ -128,17 +172,4 @@ class FeatureMap:
         unknown = [name for name in self.of if name not in self.features]
         if unknown:
             raise ValueError(f"phi has no inverse: it says nothing of {', '.join(unknown)}")
-        return self.unscaled(phi)[..., np.argsort(self.columns)]
-
-
-def check_outcomes(outcomes: Sequence[str], observed: Sequence[str]) -> None:
-    """Check that every outcome is one of the observed features.
-
-    Raises:
-        ValueError: one is not; the message names it and what there is.
-    """
-    unknown = [name for name in outcomes if name not in observed]
-    if unknown:
-        raise ValueError(
-            f"outcome {', '.join(map(repr, unknown))} is not among the observed features: {', '.join(observed)}"
-        )
+        return self.unscaled(phi)[..., [self.features.index(name) for name in self.of]]

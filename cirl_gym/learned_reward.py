@@ -15,6 +15,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from cirl_gym.features import FeatureMap
 from cirl_gym.files import read_json
+from cirl_gym.outcome_text import read_outcome
 from cirl_gym.reward import check_weights, reward
 from cirl_gym.types import FloatArray
 
@@ -46,7 +47,8 @@ class LinearReward:
     def __call__(self, outcomes: npt.ArrayLike) -> FloatArray:
         """Rewards ``[..]`` float64 of outcomes ``[.., D]`` in raw units: what the actions led to.
 
-        A reward that :func:`load_reward` has read takes the d outcomes that it weighs, in the order of ``features``.
+        A reward that :func:`load_reward` has read takes the d outcomes that it weighs, in the order of ``features``:
+        where these are computed (:mod:`cirl_gym.outcome_features`) their values, until :meth:`among` says of what.
 
         Raises:
             ValueError: the last axis does not hold one number per feature.
@@ -57,12 +59,12 @@ class LinearReward:
         """The same reward, read from more features or from features in another order.
 
         Raises:
-            ValueError: an outcome is not among them; those that differ are listed.
+            ValueError: an outcome is not among them, nor computed of them; those that differ are listed.
         """
         names = tuple(features)
-        missing, more = (
-            [name for name in a if name not in b] for a, b in ((self.features, names), (names, self.features))
-        )
+        needs = {name: read_outcome(name, names).needs for name in self.features}
+        missing = [name for name, needed in needs.items() if not set(needed) <= set(names)]
+        more = [name for name in names if name not in set().union(*needs.values())]
         if missing or len(set(names)) < len(names):
             raise ValueError(
                 f"the reward is of other features than {', '.join(names)}: only the reward has {missing}, which lacks "

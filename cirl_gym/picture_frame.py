@@ -82,7 +82,10 @@ def _least(course: Course, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``[D]`` what every panel shows at least: ranges and limits; of a feature without either its first value."""
     phi, first = course.feature_map, course.obs[0]
     ends = np.full((3, course.obs.shape[1]), np.nan)
-    ends[0, phi.columns], ends[1, phi.columns], ends[2] = phi.low, phi.high, limits
+    for i, name in enumerate(phi.features):
+        if name in phi.of:  # the range of a computed outcome is not its column's
+            ends[:2, phi.of.index(name)] = phi.low[i], phi.high[i]
+    ends[2] = limits
     bare = np.isnan(ends).all(axis=0)
     size = np.maximum(0.1 * np.abs(first[bare]), 1.0)
     ends[:2, bare] = first[bare] - size, first[bare] + size

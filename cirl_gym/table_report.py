@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cirl_gym.outcome_features import before
 from cirl_gym.table_schema import TableColumns
 
 
@@ -111,6 +112,8 @@ class TableReport:
     """By action, in the order of their numbers: the value of each column of the action."""
     warnings: tuple[str, ...]
     """What a person should look at before believing a result."""
+    before: tuple[str, ...] = ()
+    """Features of which the reading one row earlier was added, as a feature "NAME before"."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dictionaries, lists, texts and numbers."""
@@ -149,4 +152,9 @@ class TableReport:
                 lines.append(
                     f"{f.name}: {f.empty} empty{outside}; {f.carried} carried forward, {f.filled} filled by the median"
                 )
+        lines += [
+            f"{before(name)!r} added, {name} as it was one row earlier (on the first row as it is there), so that its "
+            "change can be weighed"
+            for name in self.before
+        ]
         return lines + [f"warning: {text}" for text in self.warnings]

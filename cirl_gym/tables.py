@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from cirl_gym.batch import Batch
+from cirl_gym.lags import with_lags
 from cirl_gym.table_checks import action_leaks, mixed_units
 from cirl_gym.table_episodes import Episodes, cut_episodes
 from cirl_gym.table_file import check_names, read_table
@@ -51,6 +52,22 @@ class PreparedTable:
     """Per feature the median of the training readings, by which gaps at the start of episodes were filled."""
     indicators: tuple[str, ...]
     """Features appended to tell where a reading is missing."""
+
+    def with_lags(self, names: Sequence[str]) -> PreparedTable:
+        """The same with features "NAME before" in every batch (:func:`cirl_gym.lags.with_lags`), which the report says.
+
+        Raises:
+            ValueError: a name is no feature, or there is a feature of the new name.
+        """
+        if not names:
+            return self
+        return replace(
+            self,
+            train=with_lags(self.train, names),
+            validation=with_lags(self.validation, names),
+            test=with_lags(self.test, names),
+            report=replace(self.report, before=(*self.report.before, *names)),
+        )
 
     @property
     def action_map(self) -> tuple[dict[str, str], ...]:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from irl.baselines_arguments import baselines
 from irl.model_arguments import AS_USUAL, ModelArguments
 from irl.solver_arguments import AS_FAST, SolverArguments
 from irl.table_arguments import AS_FOUND, TableArguments
+from irl.time_arguments import AT_ALL_TIMES, TimeArguments
 
 if TYPE_CHECKING:
     from irl.settings import FitConfig
@@ -29,7 +31,9 @@ def demo(
     episodes: int = 10_000,
     outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
     policies: tyro.conf.OmitArgPrefixes[SolverArguments] = AS_FAST,
+    times: tyro.conf.OmitArgPrefixes[TimeArguments] = AT_ALL_TIMES,
     quick: bool = False,
+    fresh: bool = False,
 ) -> None:
     """Simulate experts whose preferences are known, recover them from their decisions alone, compare.
 
@@ -42,14 +46,20 @@ def demo(
         episodes: Episodes that are seen.
         outcome_model: What predicts the outcomes.
         policies: How the max-margin loop finds policies.
+        times: Whether preferences change with time, and how far ahead the experts look.
         quick: A first look in about a minute, with wider errors.
+        fresh: Begin anew, even if the same command was stopped before and could go on.
     """
     from irl import commands
     from irl.settings import DemoConfig
+    from irl.unfinished import remove
 
     config = DemoConfig(weights=weights, kappa=kappa, episodes=episodes, seed=seed)
     config = config.quick() if quick else config
-    commands.demo(replace(config, fit=policies.put_into(outcome_model.put_into(_fit_config(gamma, quick)))), out)
+    config = replace(config, fit=times.put_into(policies.put_into(outcome_model.put_into(_fit_config(gamma, quick)))))
+    if fresh:
+        remove(out)
+    commands.demo(config, out)
 
 
 def explain(
@@ -61,8 +71,10 @@ def explain(
     gamma: float = 0.99,
     outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
     policies: tyro.conf.OmitArgPrefixes[SolverArguments] = AS_FAST,
+    times: tyro.conf.OmitArgPrefixes[TimeArguments] = AT_ALL_TIMES,
     seed: int = 0,
     quick: bool = False,
+    fresh: bool = False,
     out: Path = Path("runs/explain"),
 ) -> None:
     """Say what the experts behind a table of decisions were trading off.
@@ -73,23 +85,30 @@ def explain(
     Args:
         table: CSV, gzipped CSV or Parquet file.
         columns: How the table is read.
-        outcomes: Features that are weighed; default: all that are not static. The others are only seen and predicted.
+        outcomes: What is weighed: features, or Outside(NAME, 36, 38), Above(NAME, 12), Below(NAME, 92), Change(NAME),
+            Product(NAME, NAME); default: all features that are not static. The others are only seen and predicted.
         lower_is_better: Outcomes that nobody can want to be higher: their weights are negative.
         sign: Outcomes whose weight has a known sign, as NAME=-1 or NAME=+1.
         gamma: Discount factor, 0 to 1.
         outcome_model: What predicts the outcomes.
         policies: How the max-margin loop finds policies.
+        times: Whether preferences change with time, and how far ahead the experts look.
         seed: Everything that is drawn.
         quick: A first look in a fraction of the time, with wider errors.
+        fresh: Begin anew, even if the same command was stopped before and could go on.
         out: Folder for result.json, config.json, report.html and the models.
     """
     from irl import commands
     from irl.settings import ExplainConfig, chosen_outcomes
+    from irl.unfinished import remove
 
     frame, found, options = columns.read(table)
     signs = known_signs(chosen_outcomes(found, outcomes), lower_is_better, sign)
-    fit = policies.put_into(outcome_model.put_into(_fit_config(gamma, quick)))
-    commands.explain(frame, ExplainConfig(found, options, signs, seed, fit, outcomes), out)
+    fit = times.put_into(policies.put_into(outcome_model.put_into(_fit_config(gamma, quick))))
+    config = ExplainConfig(found, options, signs, seed, fit, outcomes)
+    if fresh:
+        remove(out)
+    commands.explain(frame, config, out)
 
 
 def tune(
@@ -215,6 +234,8 @@ def known_signs(outcomes: Sequence[str], lower_is_better: Sequence[str], sign: S
     Raises:
         ValueError: a name is not an outcome, an entry is not NAME=-1 or NAME=+1, or two entries contradict each other.
     """
+    from cirl_gym.outcome_text import read_outcome
+
     entries = [(name, "-1", "--lower-is-better") for name in lower_is_better]
     for entry in sign:
         name, found, value = entry.rpartition("=")
@@ -222,7 +243,8 @@ def known_signs(outcomes: Sequence[str], lower_is_better: Sequence[str], sign: S
             raise ValueError(f"--sign takes NAME=-1 or NAME=+1, got {entry!r}")
         entries.append((name, value, "--sign"))
     signs: dict[str, int] = {}
-    for name, value, option in entries:
+    for text, value, option in entries:
+        name = read_outcome(text, outcomes).name
         if name not in outcomes:
             raise ValueError(f"{option}: {name!r} is not an outcome; the outcomes are {', '.join(outcomes)}")
         if signs.setdefault(name, int(value)) != int(value):
@@ -240,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "tune": tune,
                 "diagnose": diagnose,
                 "compare": compare,
+                "baselines": baselines,
                 "expert": expert,
             },
             prog="cirl",

@@ -14,9 +14,11 @@ from agents.expert import Expert
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.files import write_json, write_text
+from cirl_gym.lags import changing
 from cirl_gym.outcome_models.store import save_model
 from cirl_gym.tables import prepare_table
 from irl import findings
+from irl.held_out import agreement_over_time
 from irl.pipeline import Fit, fit, simulate
 from irl.posterior_file import POSTERIOR, save_posterior
 from irl.progress import stages
@@ -25,6 +27,7 @@ from irl.report.page import render
 from irl.report.what_if import imagine
 from irl.result import Result, installed_versions
 from irl.settings import DemoConfig, ExplainConfig
+from irl.unfinished import identity_of, remove, unfinished
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +37,7 @@ _WRITTEN = (
     "report.html",
     "diagnostics.json",
     "diagnostics.html",
+    "baselines.json",
     "batch.npz",
     "test.npz",
     "outcome_model.npz",
@@ -55,22 +59,27 @@ def demo(config: DemoConfig, out: Path) -> Result:
     torch.set_num_threads(1)
     saved = {"command": "demo", **asdict(config)}
     _begin(out, saved)
-    with stages(8 + (config.fit.outcome.members > 1)) as run:
-        simulated = simulate(config, run)
+    identity = identity_of(_plain(saved), installed_versions())
+    with stages(9 + config.fit.more_stages) as run, unfinished(out, identity, run) as kept:
+        simulated = simulate(config, run, kept)
         splits = (simulated.train, simulated.validation, simulated.test)
         feature_map = simulated.expert.agent.feature_map
         signs = np.array(config.signs, dtype=np.float64)
         settings = config.fit.whole(config.parameters.horizon)
-        found = fit(simulated.train, simulated.validation, feature_map, signs, settings, config.seed, run)
+        found = fit(simulated.train, simulated.validation, feature_map, signs, settings, config.seed, run, kept=kept)
         with run.stage("evaluation"):
             chances = simulated.expert.probabilities(simulated.test)
-            met = findings.measured_accuracy(found, simulated.train, simulated.test, chances)
+            chosen = findings.chosen_actions(found, simulated.test)
+            met = findings.measured_accuracy(chosen, simulated.train, simulated.test, chances)
+            likely = findings.measured_likelihood(found, simulated.train, simulated.test, chances)
             earned = findings.measured_returns(found, simulated, config.parameters, _RETURN_EPISODES, config.seed)
             error = findings.measured_error(found, simulated.test, config.parameters)
             parts = findings.parts(found, splits)
     result = Result(
         **parts,
         accuracy=met,
+        agreement=agreement_over_time(*chosen, simulated.test),
+        likelihood=likely,
         returns=earned,
         model_error=error,
         seconds=run.seconds,
@@ -94,6 +103,7 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
     """
     torch.set_num_threads(1)
     table = prepare_table(frame, config.columns, config.options, rng=np.random.default_rng([config.seed, 0]))
+    table = table.with_lags(changing(config.outcomes, config.columns.features))
     for line in table.report.lines():
         print(line)
     static = config.columns.static
@@ -104,15 +114,20 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
     settings = config.fit.whole(max(batch.horizon for batch in splits))
     feature_map = FeatureMap.from_batch(table.train, outcomes)
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
-    with stages(6 + (config.fit.outcome.members > 1)) as run:
-        found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run)
+    identity = identity_of(_plain(saved), installed_versions(), splits)
+    with stages(7 + config.fit.more_stages) as run, unfinished(out, identity, run) as kept:
+        found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run, kept=kept)
         with run.stage("evaluation"):
-            met = findings.measured_accuracy(found, table.train, table.test, None)
+            chosen = findings.chosen_actions(found, table.test)
+            met = findings.measured_accuracy(chosen, table.train, table.test, None)
+            likely = findings.measured_likelihood(found, table.train, table.test, None)
             error = findings.measured_error(found, table.test, None)
             parts = findings.parts(found, splits)
     result = Result(
         **parts,
         accuracy=met,
+        agreement=agreement_over_time(*chosen, table.test),
+        likelihood=likely,
         returns=None,
         model_error=error,
         seconds=run.seconds,
@@ -145,8 +160,9 @@ def _finish(out: Path, result: Result, found: Fit, train: Batch, test: Batch, ex
     save_posterior(found.posterior, out / POSTERIOR)
     if expert is not None:
         expert.agent.save(out / "expert.npz")
-    write_text(out / "report.html", render(result, imagine(found.model.model, test, outcomes=result.features)))
+    write_text(out / "report.html", render(result, imagine(found.model.model, test, outcomes=found.feature_map.read)))
     result.write(out / "result.json")
+    remove(out)
     print_result(result, out)
 
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cirl_gym.batch import Batch
-from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.diagnostics import counterfactual_error, factual_error
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.rollout import act_along, returns, rollout
-from cirl_gym.types import FloatArray, Policy
+from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds import CounterfactualWorld, TumourWorld
+from irl.held_out import HeldOutConfig, first_episodes, held_out_likelihood, held_out_plans
+from irl.held_out_record import HeldOutLikelihood
 from irl.max_margin import MaxMarginResult
 from irl.metrics import accuracy, ceiling, majority, repeat_last_action
+from irl.outcome_sentences import expectation_sentences, per, seen_sentences
 from irl.pipeline import Fit, Simulated
 from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
+from irl.time_sentences import gamma_sentences, window_sentences
+from irl.verdict import Evidence, Verdict, loop_sentences, verdict, verdict_sentences
 
-WIDE = 0.2
-"""An identified interval wider than this is called wide."""
 _WATCHED = 25
 """Held-out episodes on which the policy of every round is watched."""
 _IMAGINED = 200
 """Episodes of the recovered policy that are imagined to see how long they are."""
+_SEARCHED = 200
+"""First observations from which plans are searched for mu of the recovered policy."""
 
 
 class ConstantPolicy:
@@ -42,11 +46,34 @@ class ConstantPolicy:
         return (drawn if self.action is None else np.full(n, self.action)), None
 
 
-def measured_accuracy(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> Accuracy:
+class Chosen(NamedTuple):
+    """What would have been done along held-out episodes, ``[N, T]`` each."""
+
+    cirl: IntArray
+    """By the recovered policy."""
+    cloning: IntArray
+    """By behaviour cloning."""
+
+
+def chosen_actions(found: Fit, test: Batch) -> Chosen:
+    """The most likely actions of both policies along held-out episodes."""
+    return Chosen(act_along(found.policy, test), act_along(found.cloning, test))
+
+
+def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> HeldOutLikelihood:
+    """How likely decisions of the first held-out episodes are; ``chances`` ``[N, T, A]`` are the experts' own."""
+    config = HeldOutConfig()
+    judged = first_episodes(test, config.decisions)
+    pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
+    known = None if chances is None else chances[: len(judged)]
+    return held_out_likelihood(pool, found.posterior, train, found.cloning.log_probabilities(judged), known)
+
+
+def measured_accuracy(chosen: Chosen, train: Batch, test: Batch, chances: FloatArray | None) -> Accuracy:
     """Appendix H on held-out episodes, beside what a copy, habit and repetition reach, and the ceiling if known."""
     return Accuracy(
-        cirl=accuracy(act_along(found.policy, test), test),
-        cloning=accuracy(act_along(found.cloning, test), test),
+        cirl=accuracy(chosen.cirl, test),
+        cloning=accuracy(chosen.cloning, test),
         majority=accuracy(majority(train, test), test),
         repeat_last_action=accuracy(repeat_last_action(train, test), test),
         ceiling=ceiling(chances, test),
@@ -88,6 +115,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
     """The fields of :class:`irl.result.Result` that follow from the fit alone."""
     names, posterior, identified = found.feature_map.features, found.posterior, found.identified
     ranges = zip(names, zip(identified.low, identified.high, strict=True), strict=True)
+    recovered = found.agent.mu(found.weights, splits[0].start, _SEARCHED)
     return {
         "features": names,
         "weights": found.weights,
@@ -109,10 +137,16 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
         },
         "kappa": Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
         "stop": found.loop.stop,
+        "verdict": found_verdict(found),
         "episodes": Episodes(len(splits[0]), len(splits[1]), len(splits[2]), *mean_lengths(found, splits[0])),
         "members": tuple(
             Member(tuple(one.posterior.mean), tuple(one.mu_expert), tuple(one.mu_recovered)) for one in found.members
         ),
+        "mu_recovered": recovered,
+        "mu_gap": float(np.linalg.norm(found.mu_expert.mean - recovered)),
+        "windows": found.windows,
+        "gammas": found.choice,
+        "quality": found.quality,
     }
 
 
@@ -138,67 +172,31 @@ def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
     return float(train.lengths.mean()), float(imagined.lengths.mean())
 
 
+def found_verdict(found: Fit) -> Verdict:
+    """The word for what was found (:mod:`irl.verdict`)."""
+    return verdict(found.posterior, found.identified, Evidence.of(found.posterior, found.pool.batch))
+
+
 def _intervals(names: tuple[str, ...], low: FloatArray, high: FloatArray) -> dict[str, tuple[float, float]]:
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
 
 def headline(found: Fit, met: Accuracy, truth: FloatArray | None = None) -> tuple[str, ...]:
     """The finding and what limits it, one sentence each."""
+    names = found.feature_map.features
+    said = verdict_sentences(
+        names, lambda i: per(found.feature_map, i), found_verdict(found), found.posterior, found.identified
+    )
     return (
-        *_weights_sentences(found),
-        *_seen_sentences(found.feature_map),
-        *_identified_sentences(found),
+        *said,
+        *loop_sentences(names, found.loop, found.posterior),
+        *seen_sentences(found.feature_map),
+        *expectation_sentences(found.feature_map, found.model.model.noise_scale),
         *([] if truth is None else [_truth_sentence(found, truth)]),
+        *window_sentences(names, found.windows),
+        *gamma_sentences(found.choice),
         _accuracy_sentence(met),
     )
-
-
-def _weights_sentences(found: Fit) -> list[str]:
-    names, posterior, w = found.feature_map.features, found.posterior, found.weights
-    order = np.argsort(-np.abs(w))
-    clear = [i for i in order if posterior.low[i] * posterior.high[i] > 0]
-    unclear = len(order) - len(clear)
-    sentences = []
-    if clear:
-        listed = ", ".join(f"{names[i]} {w[i]:+.2f} ({_per(found.feature_map, int(i))})" for i in clear[:4])
-        more = f" and {len(clear) - 4} more" if len(clear) > 4 else ""
-        sentences.append(f"What the decisions traded off, largest first: {listed}{more}.")
-    if unclear:
-        have = "has a weight" if unclear == 1 else "have weights"
-        some = f"{unclear} of {len(order)} features {have} whose sign is not"
-        which = some if clear else "none of the features has a weight whose sign is"
-        sentences.append(f"By the 90 % intervals, {which} determined by the data.")
-    return sentences
-
-
-def _seen_sentences(feature_map: FeatureMap) -> list[str]:
-    """What was seen and not weighed."""
-    if set(feature_map.of) == set(feature_map.features):
-        return []
-    seen, weighed = len(feature_map.of), len(feature_map.features)
-    return [f"Of {seen} observed features {weighed} are weighed as outcomes; the others are only seen and predicted."]
-
-
-def _per(feature_map: FeatureMap, i: int) -> str:
-    return f"per {feature_map.high[i] - feature_map.low[i]:.4g} units"
-
-
-def _identified_sentences(found: Fit) -> list[str]:
-    identified, names = found.identified, found.feature_map.features
-    wide = [i for i in range(len(names)) if identified.high[i] - identified.low[i] > WIDE]
-    sentences = [f"{name} cannot be judged: {reason}." for name, reason in identified.not_identifiable.items()]
-    if len(names) == 2 and wide:
-        low, high = identified.low[0], identified.high[0]
-        sentences.append(
-            f"Average outcomes alone leave {names[0]} weights from {low:.2f} to {high:.2f} possible; the narrower "
-            "interval comes from how single decisions vary, and rests on the model of their chance."
-        )
-    elif wide:
-        verb = "is" if len(wide) == 1 else "are"
-        sentences.append(
-            f"By average outcomes alone, {len(wide)} of {len(names)} weights {verb} not identified within {WIDE:g}."
-        )
-    return sentences
 
 
 def _truth_sentence(found: Fit, truth: FloatArray) -> str:

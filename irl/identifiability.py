@@ -16,6 +16,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.special import lambertw, stdtrit
 
 from cirl_gym.batch import Batch
+from cirl_gym.outcome_features import outcome_values
+from cirl_gym.outcome_text import check_outcomes, read_outcome
 from cirl_gym.types import FloatArray
 from cirl_gym.weight_sphere import allowed_faces, arc_weights, checked_signs
 from irl.feature_expectations import FeatureExpectation
@@ -231,10 +233,15 @@ def not_identifiable(batch: Batch, outcomes: Sequence[str] | None = None) -> dic
 
     Args:
         batch: what was observed.
-        outcomes: names of the features that are weighed; None: all.
+        outcomes: names of the outcomes that are weighed, computed ones among them; None: all features.
+
+    Raises:
+        ValueError: an outcome is none of the batch's features, nor computed of them.
     """
     names = batch.features if outcomes is None else tuple(outcomes)
-    rows = batch.next_obs[batch.mask][:, [batch.features.index(name) for name in names]].astype(np.float64)
+    read = [read_outcome(name, batch.features) for name in names]
+    check_outcomes(read, batch.features)
+    rows = outcome_values(batch.next_obs[batch.mask], read, batch.features)
     centre, spread = rows.mean(axis=0), rows.std(axis=0)
     constant = rows.min(axis=0) == rows.max(axis=0)
     reasons = {

@@ -47,6 +47,43 @@ def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt
     return result
 
 
+def taken_log_probabilities(log_probabilities: npt.NDArray[np.floating], batch: Batch) -> FloatArray:
+    """``[N]`` sums over each episode of the log-probabilities of the actions taken.
+
+    Args:
+        log_probabilities: ``[N, T, A]``, or ``[A]`` for a policy that looks at nothing; rows on padding are not looked
+            at.
+        batch: the actions taken.
+
+    Raises:
+        ValueError: another shape, or a log-probability of an action taken is not a number, or above 0.
+    """
+    shape = (*batch.actions.shape, batch.n_actions)
+    if log_probabilities.shape not in (shape, (batch.n_actions,)):
+        raise ValueError(f"log-probabilities must be {shape} or {shape[2:]}, got {log_probabilities.shape}")
+    each = np.broadcast_to(log_probabilities, shape)[batch.mask]
+    taken = each[np.arange(len(each)), batch.actions[batch.mask]].astype(np.float64)
+    if not (taken <= 1e-9).all():
+        raise ValueError("log-probabilities must be numbers and not above 0")
+    first = np.concatenate([[0], np.cumsum(batch.lengths)[:-1]])
+    sums: FloatArray = np.add.reduceat(np.minimum(taken, 0.0), first)
+    return sums
+
+
+def per_decision(log_likelihood: FloatArray, batch: Batch) -> tuple[float, float]:
+    """Mean log-likelihood of a decision and its standard error, from the episodes' ``[N]``.
+
+    Groups (patients) are the unit, and they have different numbers of decisions: the mean is a ratio of sums, and its
+    error that of the sums of what is left over the ratio. With a single group nothing can be said of it: 0.
+    """
+    sums = by_group(np.stack([log_likelihood, batch.lengths.astype(np.float64)]), batch.groups)
+    total, decisions = sums
+    mean = total.sum() / decisions.sum()
+    rest, groups = total - mean * decisions, len(decisions)
+    error = np.sqrt(groups / max(groups - 1, 1) * (rest**2).sum()) / decisions.sum()
+    return float(mean), float(error)
+
+
 def by_group(log_likelihood: FloatArray, groups: Sequence[str]) -> FloatArray:
     """``[.., G]`` sums of episodes' log-likelihoods ``[.., N]`` over each group (patient), in the groups' sorted order.
 

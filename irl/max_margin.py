@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -17,7 +17,19 @@ from irl.projection import project
 STALL = 1e-9
 """A round that lowers the margin by less than this share of it has not lowered it."""
 
-Stop: TypeAlias = Literal["converged", "no new policy", "stalled", "no allowed weights", "rounds", "enough"]
+Stop: TypeAlias = Literal[
+    "converged", "already matched", "no new policy", "stalled", "no allowed weights", "rounds", "enough"
+]
+REASONS: Mapping[Stop, str] = {
+    "converged": "the margin is within the tolerance",
+    "already matched": "the first policy is within the tolerance",
+    "no new policy": "no policy was found that differs from those before",
+    "stalled": "the margin no longer fell",
+    "no allowed weights": "what is left has signs that are not allowed",
+    "rounds": "all rounds were used",
+    "enough": "a round changed little",
+}
+"""Why the loop ended, in words."""
 
 
 class Solution(Protocol):
@@ -200,7 +212,7 @@ def _checked_start(
 def _stop(done: list[Round], rounds: int, tolerance: float, direction: FloatArray) -> Stop | None:
     last = done[-1]
     if last.margin < tolerance or last.margin == 0:
-        return "converged"
+        return "converged" if last.k else "already matched"
     if last.k > 0 and last.lambda_raw is None:
         return "no new policy"
     if not direction.any():

@@ -1,4 +1,4 @@
-"""How well chosen actions match the expert's, and recovered weights the true ones (paper, appendix H).
+"""How well chosen actions match the expert's, recovered weights the true ones (paper, appendix H), intervals the truth.
 
 Chosen actions are ``[N, T]`` arrays along the batch's own histories (see :func:`cirl_gym.rollout.act_along`); what
 stands on padding is never looked at.
@@ -6,8 +6,11 @@ stands on padding is never looked at.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import beta
 
 from cirl_gym.batch import Batch
 from cirl_gym.types import BoolArray, FloatArray, IntArray
@@ -111,6 +114,47 @@ def same_order(w: npt.ArrayLike, truth: npt.ArrayLike) -> bool:
         raise ValueError(f"weights {found} and truth {true} differ in length")
     below = true[:, None] < true
     return bool((found[:, None] < found)[below].all())
+
+
+class Coverage(NamedTuple):
+    """How often intervals held the truth, and what that says of how often they will."""
+
+    share: FloatArray
+    """``[d]`` share of runs whose interval holds the truth."""
+    low: FloatArray
+    """``[d]`` lower end of the share's own interval."""
+    high: FloatArray
+    """``[d]`` upper end."""
+
+
+def coverage(intervals: npt.ArrayLike, truths: npt.ArrayLike, level: float = 0.95) -> Coverage:
+    """Calibration of intervals over many runs: how many of them hold the truth, ends included.
+
+    The share's interval is Clopper's and Pearson's: whatever the true chance, it lies inside with at least ``level``.
+    Runs must be independent (other patients in each); the weights of one run are not, so each has its own share.
+
+    Args:
+        intervals: ``[R, d, 2]`` lower and upper end of each of d weights in each of R runs.
+        truths: ``[R, d]`` the true weights, or ``[d]`` where they are the same in all runs.
+        level: of the share's interval.
+
+    Raises:
+        ValueError: shapes do not match, there is no run, a number is not finite, an interval is upside down, or the
+            level is not inside (0, 1).
+    """
+    ends, true = np.asarray(intervals, dtype=np.float64), np.asarray(truths, dtype=np.float64)
+    if ends.ndim != 3 or ends.shape[2] != 2 or 0 in ends.shape or true.shape not in (ends.shape[:2], ends.shape[1:2]):
+        raise ValueError(f"intervals must be [R, d, 2] and truths [R, d] or [d], got {ends.shape} and {true.shape}")
+    if not np.isfinite(ends).all() or not np.isfinite(true).all() or (ends[..., 0] > ends[..., 1]).any():
+        raise ValueError("intervals must be finite and [low, high], and truths finite")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    runs, hits = len(ends), ((ends[..., 0] <= true) & (true <= ends[..., 1])).sum(axis=0)
+    tail = (1 - level) / 2
+    # With no hit the lower end is 0, with no miss the upper end 1: the distribution has no such parameter.
+    low = np.where(hits > 0, beta.ppf(tail, np.maximum(hits, 1), runs - hits + 1), 0.0)
+    high = np.where(hits < runs, beta.ppf(1 - tail, hits + 1, np.maximum(runs - hits, 1)), 1.0)
+    return Coverage(hits / runs, low, high)
 
 
 def _episode_mean(values: npt.NDArray[np.generic], batch: Batch) -> float:

@@ -7,8 +7,8 @@ Steps 4 to 9 get a batch and nothing else: they have no way to reach the simulat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,13 +20,16 @@ from agents.successor_training import Problem, fit_successor
 from agents.weights import uniform_weights
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
+from cirl_gym.kept import Kept
 from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
 from cirl_gym.rollout import rollout
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.weight_sphere import draw_weights
 from cirl_gym.worlds import TumourWorld
+from irl.discounting import find_candidates
 from irl.feature_expectations import FeatureExpectation, expert_mu, phi_along
+from irl.gamma_record import GammaChoice
 from irl.identifiability import (
     IdentifiedSet,
     expert_regret_bound,
@@ -34,14 +37,19 @@ from irl.identifiability import (
     not_identifiable,
     sampling_tolerance,
 )
+from irl.kept_stages import kept_expert, kept_member, kept_outcome_model
 from irl.max_margin import MaxMarginResult, max_margin
 from irl.mixture import Mixture, closest_mixture
 from irl.model_spread import MemberFinding, with_model_spread
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult
-from irl.preferences import infer_preferences, judged_episodes
+from irl.preferences import judged_preferences
 from irl.progress import Reporter, Stages
+from irl.quality_control import quality_control
+from irl.quality_record import Quality
 from irl.settings import DemoConfig, FitConfig
+from irl.windows import time_windows
+from irl.windows_record import TimeWindow
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,12 @@ class Fit:
     cloning: CloningPolicy
     members: tuple[MemberFinding, ...] = ()
     """What each member of an ensemble of outcome models says; the posterior's intervals hold it."""
+    windows: tuple[TimeWindow, ...] = ()
+    """What the decisions of each window of time say, where windows were asked for."""
+    choice: GammaChoice | None = None
+    """The discount factors of which held-out decisions chose one, where it was not given."""
+    quality: Quality | None = None
+    """Whether planning in the world model keeps what it promises."""
 
     @property
     def weights(self) -> FloatArray:
@@ -86,19 +100,22 @@ class Fit:
         return self.agent.policy(self.weights)
 
 
-def simulate(config: DemoConfig, run: Stages) -> Simulated:
-    """Steps 1 to 3 (paper, section 5.1 and appendix E)."""
+def simulate(config: DemoConfig, run: Stages, kept: Kept | None = None) -> Simulated:
+    """Steps 1 to 3 (paper, section 5.1 and appendix E); stages that are kept are read, not done again."""
+    kept = kept or Kept()
     training, drawing, splitting = _generators(config.seed, "simulate", 3)
     # 1. The simulator.
     world = TumourWorld(config.parameters)
     # 2. The expert, trained in it on the true reward.
     with run.stage("expert") as report:
         w = np.array(config.weights)
-        expert = successor_expert(config.parameters, w, config.fit.gamma, config.kappa, config.expert, training, report)
+        learnt = partial(successor_expert, config.parameters, w, config.fit.gamma, config.kappa, config.expert)
+        expert = kept_expert(kept, config, partial(learnt, training, report))
     # 3. The batch that the expert leaves behind.
     with run.stage("batch"):
-        policy = expert.policy(int(drawing.integers(2**31)))
-        everything = rollout(world, policy, config.episodes + config.test_episodes, drawing, deterministic=False)
+        policy, n = expert.policy(int(drawing.integers(2**31))), config.episodes + config.test_episodes
+        played = partial(rollout, world, policy, n, drawing, deterministic=False)
+        everything = kept.stage("batch.npz", played, Batch.save, Batch.load)
     seen = everything.take(np.arange(config.episodes))
     train, validation = seen.split(0.1, splitting)
     return Simulated(expert, train, validation, everything.take(np.arange(config.episodes, len(everything))))
@@ -112,6 +129,8 @@ def fit(
     config: FitConfig,
     seed: int,
     run: Stages,
+    model: FittedOutcomeModel | None = None,
+    kept: Kept | None = None,
 ) -> Fit:
     """Steps 4 to 9 (paper, section 4 and Algorithm 1): offline, from the batch alone.
 
@@ -123,41 +142,44 @@ def fit(
         config: how.
         seed: everything that is drawn.
         run: shows and times the stages.
+        model: taken as it is in place of step 4's, for a control run; None: learnt.
+        kept: what is kept of the stages and rounds of the same run, begun before; None: nothing.
 
     Raises:
         ValueError: the batches do not fit together, or nothing can be learnt from them.
     """
-    modelling, solving, looping, judging, copying = _generators(seed, "fit", 5)
+    kept = kept or Kept()
+    modelling, _, looping, judging, copying = _generators(seed, "fit", 5)
     horizon = config.horizon or train.horizon
     splits = (train.with_early_ends(horizon), validation.with_early_ends(horizon))
     # 4. The outcome model: phi(h, a), what would happen under each action.
     with run.stage("outcome model") as report:
-        fitted = fit_outcome_model(config.model, *splits, config.outcome, modelling, report)
+        learnt = partial(fit_outcome_model, config.model, *splits, config.outcome, modelling, report)
+        fitted = model or kept_outcome_model(kept, learnt)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     world = Problem(
         fitted.model, feature_map, train.start, horizon, config.gamma, uniform_weights(signs), histories=train
     )
-    # 6. Candidate policies: psi for every w at once.
-    with run.stage("candidate policies") as report:
-        agent = fit_successor(world, config.agent, solving, report)
+    # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
+    draw = partial(_generators, seed)
+    agent, world, config, choice = find_candidates(world, train, validation, signs, config, draw, run, kept)
     # 7. mu of the expert; that of a candidate is read off psi.
     mu = expert_mu(phi_along(fitted.model, feature_map, train), train, config.gamma)
     # 8. Projection: the max-margin loop.
     with run.stage("max-margin loop") as report:
-        loop = _loop(agent, world, mu, signs, config, looping, report)
+        loop = _loop(agent, world, mu, signs, config, looping, report, kept)
     # 9. Weights, and what the data cannot tell.
     with run.stage("weights") as report:
-        posterior, pool = _judge(agent, train, signs, config, judging, report)
+        posterior, pool = judged_preferences(agent.psi, train, signs, config.posterior, judging, report)
         identified = _identified(agent, mu, loop, posterior, train, signs, config)
-    members: tuple[MemberFinding, ...] = ()
-    if isinstance(fitted.model, EnsembleModel):
-        with run.stage("each outcome model") as report:
-            members = tuple(_members(fitted.model, world, train, signs, config, seed, report))
-        posterior = with_model_spread(posterior, members)
+    quality = quality_control(agent, world, signs, loop, posterior, config.quality, draw, run)
+    windows = _windows(agent, pool, signs, config, seed, run)
+    posterior, members = _members(posterior, world, train, signs, config, seed, run, kept)
     with run.stage("behaviour cloning") as report:
         cloned = fit_cloning(train, validation, config.cloning, copying, report)
     mixture = closest_mixture(loop.mus, mu.mean)
-    return Fit(fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy, members)
+    found = (fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy)
+    return Fit(*found, members, windows, choice, quality)
 
 
 def _loop(
@@ -168,6 +190,7 @@ def _loop(
     config: FitConfig,
     rng: np.random.Generator,
     report: Reporter,
+    kept: Kept,
 ) -> MaxMarginResult:
     first = draw_weights(signs, rng)
     if config.mu == "successor":
@@ -176,7 +199,17 @@ def _loop(
         assert world.histories is not None
         # A trajectory ends where it was watched no longer, as in the outcome model's training.
         ended = replace(world, histories=world.histories.with_early_ends(world.horizon))
-        solve = learnt_candidates(agent, ended, config.solver, config.histories, rng)
+        solve = learnt_candidates(
+            agent,
+            ended,
+            config.solver,
+            config.histories,
+            rng,
+            mu=config.mu,
+            ppo=config.ppo,
+            rollouts=config.rollouts,
+            kept=kept,
+        )
     return max_margin(
         mu.mean,
         solve,
@@ -188,35 +221,52 @@ def _loop(
     )
 
 
-def _judge(
-    agent: SuccessorAgent,
-    train: Batch,
-    signs: FloatArray,
-    config: FitConfig,
-    rng: np.random.Generator,
-    report: Reporter,
-) -> tuple[PosteriorResult, PlanPool]:
-    judged = judged_episodes(train, config.posterior.decisions, rng)
-    return infer_preferences(lambda w, width: agent.psi(judged, w, width), judged, signs, config.posterior, rng, report)
+def _windows(
+    agent: SuccessorAgent, pool: PlanPool, signs: FloatArray, config: FitConfig, seed: int, run: Stages
+) -> tuple[TimeWindow, ...]:
+    """The weights of each window of time, where windows are asked for."""
+    if not config.windows:
+        return ()
+    with run.stage("time windows") as report:
+        psi, rng = partial(agent.psi, pool.batch), _generators(seed, "windows", 1)[0]
+        return time_windows(psi, pool, signs, config.windows, config.posterior, rng, report)
 
 
 def _members(
-    ensemble: EnsembleModel,
+    posterior: PosteriorResult,
     world: Problem,
     train: Batch,
     signs: FloatArray,
     config: FitConfig,
     seed: int,
-    report: Reporter,
-) -> Iterator[MemberFinding]:
-    """Steps 5 to 9 in the world of each member, with other random numbers in each."""
-    for number, model in enumerate(ensemble.members):
-        solving, judging = _generators(seed, f"member {number}", 2)
-        agent = fit_successor(replace(world, model=model), config.agent, solving)
-        mu = expert_mu(phi_along(model, world.feature_map, train), train, config.gamma)
-        posterior, _ = _judge(agent, train, signs, config, judging, lambda _done, _total: None)
-        yield MemberFinding(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
-        report(number + 1, len(ensemble.members))
+    run: Stages,
+    kept: Kept,
+) -> tuple[PosteriorResult, tuple[MemberFinding, ...]]:
+    """Of an ensemble, steps 5 to 9 in the world of each member, with other random numbers in each."""
+    if not isinstance(world.model, EnsembleModel):
+        return posterior, ()
+    found = []
+    with run.stage("each outcome model") as report:
+        for number, model in enumerate(world.model.members):
+            generators = _generators(seed, f"member {number}", 2)
+            solved = partial(_member, replace(world, model=model), train, signs, config, *generators)
+            found.append(kept_member(kept, number, solved))
+            report(number + 1, len(world.model.members))
+    return with_model_spread(posterior, found), tuple(found)
+
+
+def _member(
+    world: Problem,
+    train: Batch,
+    signs: FloatArray,
+    config: FitConfig,
+    solving: np.random.Generator,
+    judging: np.random.Generator,
+) -> MemberFinding:
+    agent = fit_successor(world, config.agent, solving)
+    mu = expert_mu(phi_along(world.model, world.feature_map, train), train, config.gamma)
+    posterior, _ = judged_preferences(agent.psi, train, signs, config.posterior, judging)
+    return MemberFinding(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
 
 
 def _identified(

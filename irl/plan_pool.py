@@ -43,7 +43,9 @@ class PlanPool:
 
     def q(self, w: FloatArray) -> FloatArray:
         """Best values ``[N, T, A]`` for weights ``[d]``."""
-        best: FloatArray = (self.psi @ w).max(axis=0)
+        # One long product: numpy takes many short ones (psi @ w) one by one, 70 times as slow for two features.
+        values = self.psi.reshape(-1, len(w)) @ w
+        best: FloatArray = values.reshape(self.psi.shape[:-1]).max(axis=0)
         return best
 
     def group_log_likelihood(self, w: FloatArray, kappas: FloatArray) -> FloatArray:

@@ -21,6 +21,9 @@ from irl.weight_grid import WeightGrid
 GroupLogLikelihood: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 """(w ``[2]``, kappas ``[K]``) -> log-likelihoods ``[K, G]``, one column per group (patient)."""
 TAILS = np.array([0.05, 0.5, 0.95])
+KAPPAS = (0.01, 1000.0)
+"""What kappa can be. With a larger lower end, experts who toss coins could only be explained by weights under which all
+actions are as good, and the posterior would be sure of those."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ def grid_posterior(
     signs: npt.ArrayLike,
     rng: np.random.Generator,
     *,
-    kappa_range: tuple[float, float] = (1.0, 1000.0),
+    kappa_range: tuple[float, float] = KAPPAS,
     points: int = 100,
-    kappa_points: int = 24,
+    kappa_points: int = 40,
     refinements: int = 2,
     power: float = 1.0,
     group_weights: FloatArray | None = None,
@@ -125,7 +128,7 @@ def sample_posterior(
     signs: npt.ArrayLike,
     rng: np.random.Generator,
     *,
-    kappa_range: tuple[float, float] = (1.0, 1000.0),
+    kappa_range: tuple[float, float] = KAPPAS,
     budget: int = 20_000,
     walkers: int | None = None,
     power: float = 1.0,

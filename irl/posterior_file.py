@@ -48,7 +48,7 @@ def load_preferences(run: Path) -> Preferences:
     if arrays["draws"].shape[:1] != arrays["kappa_draws"].shape:
         raise ValueError(f"{run / POSTERIOR}: draws and kappa_draws differ in length")
     bootstrap = arrays.get("bootstrap")
-    gamma, signs = _told(read_json(run / "result.json")["config"])
+    gamma, signs = _told(read_json(run / "result.json"))
     return Preferences(
         run=str(run),
         feature_map=learned.feature_map,
@@ -60,10 +60,12 @@ def load_preferences(run: Path) -> Preferences:
     )
 
 
-def _told(config: Mapping[str, Any]) -> tuple[float | None, dict[str, int]]:
+def _told(result: Mapping[str, Any]) -> tuple[float | None, dict[str, int]]:
     """Discount factor and known signs of a run; a run that was made otherwise may lack both."""
+    config, chosen = result["config"], result.get("gammas")
     fit = config.get("fit")
-    gamma = fit.get("gamma") if isinstance(fit, Mapping) else None
+    given = fit.get("gamma") if isinstance(fit, Mapping) else None
+    gamma = chosen["chosen"] if isinstance(chosen, Mapping) else given
     signs = config.get("signs")
     return gamma, dict(signs) if isinstance(signs, Mapping) else {}
 

@@ -45,6 +45,10 @@ class PosteriorConfig:
         if min(self.decisions, self.plans, self.near_plans, self.near_width, self.bootstraps) < 1:
             raise ValueError(f"PosteriorConfig: every number must be at least 1, got {self}")
 
+    def rough(self, d: int) -> PosteriorConfig:
+        """A quarter of the sampler's work: enough to find the centre for d features."""
+        return replace(self, budget=max(self.budget // 4, 20 * max(32, 4 * (d + 1))))
+
 
 def judged_episodes(batch: Batch, decisions: int, rng: np.random.Generator) -> Batch:
     """Whole episodes in a random order, until they hold at least so many decisions (or all)."""
@@ -89,16 +93,40 @@ def infer_preferences(
         return np.stack(found)
 
     pool = PlanPool(batch, searched(spread, None))
-    # To find the centre, a quarter of the sampler's work is enough.
-    rough = replace(config, budget=max(config.budget // 4, 20 * max(32, 4 * (len(signs) + 1))))
+    rough = config.rough(len(signs))
     for _ in range(_NEAR_ROUNDS):
-        centre = _posterior(pool, signs, rough, np.random.default_rng(rng.integers(2**63 - 1))).mean
-        near = _near_weights(centre, signs, config.near_plans, rng)
+        centre = posterior_of(pool, signs, rough, np.random.default_rng(rng.integers(2**63 - 1))).mean
+        near = near_weights(centre, signs, config.near_plans, rng)
         pool = pool.extended(searched(near, config.near_width))
-    return _posterior(pool, signs, config, rng), pool
+    return posterior_of(pool, signs, config, rng), pool
 
 
-def _posterior(pool: PlanPool, signs: FloatArray, config: PosteriorConfig, rng: np.random.Generator) -> PosteriorResult:
+def judged_preferences(
+    psi: Callable[[Batch, FloatArray, int | None], FloatArray],
+    train: Batch,
+    signs: FloatArray,
+    config: PosteriorConfig,
+    rng: np.random.Generator,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[PosteriorResult, PlanPool]:
+    """:func:`infer_preferences` from some of the training episodes (:func:`judged_episodes`).
+
+    Args:
+        psi: (histories, w ``[d]``, width of the search or None) -> ``[N, T, A, d]`` along them.
+        train: what may be judged.
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        config: how much is judged, and how much work that may be.
+        rng: episodes, plans, bootstrap and draws.
+        progress: called with (plans done, plans planned).
+    """
+    judged = judged_episodes(train, config.decisions, rng)
+    return infer_preferences(lambda w, width: psi(judged, w, width), judged, signs, config, rng, progress)
+
+
+def posterior_of(
+    pool: PlanPool, signs: FloatArray, config: PosteriorConfig, rng: np.random.Generator
+) -> PosteriorResult:
+    """Posterior of the weights with the plans at hand: on a grid for two features, by sampling for more."""
     if len(signs) == 2:
         groups = len(set(pool.batch.groups))
         weights = bootstrap_weights(groups, config.bootstraps, rng)
@@ -115,7 +143,7 @@ def _spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> 
     return draw_weights(signs, rng, plans + plans * (d - 2) // 4)
 
 
-def _near_weights(centre: FloatArray, signs: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
+def near_weights(centre: FloatArray, signs: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
     """Weights ``[n, d]`` from almost the centre outwards: the centre blended with uniform ones."""
     share = np.geomspace(0.01, 0.3, n)[:, None]
     blended = (1 - share) * centre + share * draw_weights(signs, rng, n)

@@ -64,6 +64,7 @@ class Stages:
         self._console = console
         self._clock = clock
         self._begun = 0
+        self._current: tuple[str, float] | None = None
         self._bars: Progress | None = None
         if console is not None and console.is_terminal:
             self._bars = Progress(
@@ -86,12 +87,20 @@ class Stages:
         if self._bars is not None:
             self._bars.stop()
 
+    def under_way(self) -> dict[str, float]:
+        """The stage that is not over yet and its seconds up to now; empty between stages."""
+        if self._current is None:
+            return {}
+        name, begin = self._current
+        return {name: self.seconds.get(name, 0.0) + self._clock() - begin}
+
     @contextmanager
     def stage(self, name: str) -> Iterator[Reporter]:
         """Show one stage from its start to its end, and record its seconds, also if it fails."""
         self._begun += 1
         title = f"[{self._begun}/{self._total}] {name}"
         begin = self._clock()
+        self._current = (name, begin)
         outcome = "stopped"
         try:
             with self._lines(title, begin) if self._bars is None else _bar(self._bars, title) as report:
@@ -99,6 +108,7 @@ class Stages:
             outcome = "done"
         finally:
             elapsed = self._clock() - begin
+            self._current = None
             self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
             if self._bars is None:
                 self._print(f"{title}: {outcome} after {duration(elapsed)}")

@@ -87,7 +87,7 @@ def _as(hint: Any, value: Any, where: str) -> Any:
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         require(len(kinds) == len(value), f"{where} must have {len(kinds)} entries, got {len(value)}")
         return tuple(_as(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
-    scalars: dict[Any, Any] = {float: int | float, int: int, str: str}
-    if hint not in scalars or not isinstance(value, scalars[hint]) or isinstance(value, bool):
+    scalars: dict[Any, Any] = {float: int | float, int: int, str: str, bool: bool}
+    if hint not in scalars or not isinstance(value, scalars[hint]) or (isinstance(value, bool) and hint is not bool):
         raise ValueError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
     return plain(float(value), where) if hint is float else value

@@ -6,10 +6,15 @@ import os
 import platform
 from dataclasses import dataclass, fields
 from importlib import metadata
+from math import dist
 from typing import Any, TypeAlias
 
 from cirl_gym.files import read_json, write_json
+from irl.gamma_record import GammaChoice
+from irl.held_out_record import AgreementOverTime, HeldOutLikelihood
+from irl.quality_record import Quality
 from irl.records import build, check_types, plain, require
+from irl.windows_record import TimeWindow, check_windows
 
 SCHEMA = 1
 RETURN_POLICIES = ("expert", "cirl", "cloning", "random", "never", "always")
@@ -199,9 +204,25 @@ class Result:
     """The finding in plain sentences."""
     stop: str
     """Why the loop ended."""
+    verdict: str
+    """One word for what the data can tell of the weights (:func:`irl.verdict.verdict`)."""
     episodes: Episodes
     members: tuple[Member, ...]
     """Of an ensemble of outcome models, what each says; empty for a single model."""
+    windows: tuple[TimeWindow, ...] = ()
+    """What the decisions of each window of time say; empty where no windows were asked for."""
+    gammas: GammaChoice | None = None
+    """The discount factors that held-out decisions chose from; None where it was given (``config.fit.gamma``)."""
+    mu_recovered: Numbers | None = None
+    """``[d]`` discounted feature expectation of the recovered policy in the world model."""
+    mu_gap: float | None = None
+    """Distance of mu_expert from it."""
+    agreement: AgreementOverTime | None = None
+    """Accuracy at every time step."""
+    likelihood: HeldOutLikelihood | None = None
+    """How likely held-out decisions are."""
+    quality: Quality | None = None
+    """Whether planning in the world model keeps what it promises."""
 
     def __post_init__(self) -> None:
         check_types(self, "result")
@@ -211,6 +232,8 @@ class Result:
         vectors |= {f"estimates.{name}": values for name, values in self.estimates.items()}
         if self.true_weights is not None:
             vectors["true_weights"] = self.true_weights
+        if self.mu_recovered is not None:
+            vectors["mu_recovered"] = self.mu_recovered
         for entry in self.rounds:
             vectors |= {f"rounds[{entry.k}].w": entry.w, f"rounds[{entry.k}].mu": entry.mu}
         for number, member in enumerate(self.members):
@@ -228,6 +251,13 @@ class Result:
         if self.returns is not None:
             require(set(self.returns) == set(RETURN_POLICIES), f"returns must be of {', '.join(RETURN_POLICIES)}")
         require(min(self.margin, *self.seconds.values(), 0.0) >= 0, "margin and seconds must not be negative")
+        require((self.mu_recovered is None) == (self.mu_gap is None), "mu_recovered and mu_gap belong together")
+        if self.mu_recovered is not None and self.mu_gap is not None:
+            gap = dist(self.mu_expert, self.mu_recovered)
+            require(abs(self.mu_gap - gap) <= 1e-6 * max(gap, 1.0), f"mu_gap must be {gap}, got {self.mu_gap}")
+        check_windows(self.windows, d)
+        if self.gammas is not None:
+            require(len(self.gammas.tried[0].weights) == d, f"gammas must have {d} weights, one per feature")
 
     def as_dict(self) -> dict[str, Any]:
         """The content of ``result.json``, in JSON's own types."""

@@ -9,12 +9,18 @@ from typing import get_args
 from agents.candidates import MuSource, Solver
 from agents.cloning import CloningConfig
 from agents.history_training import HistoryTrainingConfig
+from agents.quality import QualityConfig
+from agents.rolled_out_mu import RollOutConfig
 from agents.successor import SuccessorConfig
 from agents.successor_policy import check_kappa
+from agents.world_ppo_config import WorldPPOConfig
 from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
+from cirl_gym.outcome_text import hint, read_outcome
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.table_schema import TableColumns, TableOptions
+from irl.gamma_record import check_gammas
 from irl.preferences import PosteriorConfig
+from irl.windows_record import check_starts
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,23 @@ class FitConfig:
     starts: int = 200
     """First observations from which plans are searched for the feature expectation of a policy."""
     solver: Solver = "successor"
-    """Who finds the policies of the max-margin loop; "drqn" as the paper does (appendix D), one training per round."""
+    """Who finds the policies of the max-margin loop; "drqn" as the paper does (appendix D), or "recurrent_ppo" in the
+    world-model environment: one training per round."""
     mu: MuSource = "successor"
-    """Where their feature expectations come from; "mu_learning" as in the paper (appendix C), a training per round."""
+    """Where their feature expectations come from; "mu_learning" as in the paper (appendix C), a training per round, or
+    "rollouts" in the world model."""
     histories: HistoryTrainingConfig = field(default_factory=HistoryTrainingConfig.paper)
-    """How these two are trained (paper: 20,000 iterations each)."""
+    """How "drqn" and "mu_learning" are trained (paper: 20,000 iterations each)."""
+    ppo: WorldPPOConfig = field(default_factory=WorldPPOConfig)
+    """How "recurrent_ppo" is trained."""
+    rollouts: RollOutConfig = field(default_factory=RollOutConfig)
+    """How policies are played out for "rollouts"."""
+    quality: QualityConfig = field(default_factory=QualityConfig)
+    """How closely it is looked whether planning keeps what it promises, and what stops the run."""
+    windows: tuple[int, ...] = ()
+    """First steps of windows of time whose weights are found one by one; default: none (:mod:`irl.windows`)."""
+    choose_gamma: tuple[float, ...] = ()
+    """Discount factors of which held-out decisions choose one in place of ``gamma`` (:mod:`irl.gamma_choice`)."""
 
     def __post_init__(self) -> None:
         if self.solver not in get_args(Solver) or self.mu not in get_args(MuSource):
@@ -58,16 +76,25 @@ class FitConfig:
                 f"solver must be one of {', '.join(get_args(Solver))} and mu one of {', '.join(get_args(MuSource))}, "
                 f"got {self.solver!r} and {self.mu!r}"
             )
-        if self.solver == "drqn" and self.mu == "successor":
+        if self.solver != "successor" and self.mu == "successor":
             raise ValueError(
-                "mu='successor' is that of the successor agent's own policies; drqn needs mu='mu_learning'"
+                f"mu='successor' is that of the successor agent's own policies; {self.solver} needs mu='mu_learning' "
+                "or mu='rollouts'"
             )
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
+        check_starts(self.windows)
+        if self.choose_gamma:
+            check_gammas(self.choose_gamma)
         if self.horizon is not None and self.horizon < 1:
             raise ValueError(f"horizon must be at least 1, got {self.horizon}")
         if self.rounds < 1 or self.starts < 1 or self.tolerance < 0:
             raise ValueError("rounds and starts must be at least 1 and the tolerance not negative")
+
+    @property
+    def more_stages(self) -> int:
+        """How many stages a fit has beside those that every one has."""
+        return (self.outcome.members > 1) + bool(self.windows)
 
     def whole(self, horizon: int) -> FitConfig:
         """The same, for episodes of at most ``horizon`` actions, unless a horizon was chosen."""
@@ -85,6 +112,8 @@ class FitConfig:
             rounds=15,
             starts=100,
             histories=replace(HistoryTrainingConfig(), iterations=300),
+            ppo=replace(self.ppo, steps=20_000, looks=5),
+            rollouts=replace(self.rollouts, episodes=500),
         )
 
 
@@ -161,10 +190,14 @@ class ExplainConfig:
     fit: FitConfig = field(default_factory=FitConfig)
     """From the batch to weights."""
     outcomes: tuple[str, ...] = ()
-    """Features that are weighed; the others are only seen and predicted. Default: all that are not static."""
+    """What is weighed: features, or what is computed of them (:mod:`cirl_gym.outcome_text`), in its one spelling. The
+    other features are only seen and predicted. Default: all features that are not static."""
 
     def __post_init__(self) -> None:
         outcomes = chosen_outcomes(self.columns, self.outcomes)
+        object.__setattr__(self, "outcomes", outcomes if self.outcomes else ())
+        signs = {read_outcome(name, outcomes).name: sign for name, sign in self.signs.items()}
+        object.__setattr__(self, "signs", signs)
         if len(outcomes) < 2:
             option = "--outcomes" if self.outcomes else "--features"
             raise ValueError(f"a trade-off needs two outcomes, got {', '.join(outcomes)}; name more by {option}")
@@ -176,16 +209,28 @@ class ExplainConfig:
 
 
 def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str, ...]:
-    """The features of a table that are weighed: those named, or all that are not static.
+    """What of a table is weighed: the features or computed outcomes named, or all features that are not static.
+
+    Returns:
+        Names, those of computed outcomes in their one spelling.
 
     Raises:
-        ValueError: a name is there twice, no feature, or static.
+        ValueError: a name is there twice, no feature nor computed of features, or static.
     """
-    for name in outcomes:
-        if name in columns.static:
-            raise ValueError(f"--outcomes: {name!r} is static; no action changes it, so no decision tells its weight")
-        if name not in columns.features:
-            raise ValueError(f"--outcomes: {name!r} is not a feature; the features are {', '.join(columns.features)}")
-    if len(set(outcomes)) < len(outcomes):
-        raise ValueError(f"--outcomes: a name is there twice: {', '.join(outcomes)}")
-    return tuple(outcomes) or columns.outcomes
+    read = [read_outcome(text, columns.features) for text in outcomes]
+    for outcome in read:
+        unknown = [name for name in outcome.columns if name not in columns.features]
+        if unknown:
+            within = "" if unknown[0] == outcome.name else f" (in {outcome.name})"
+            raise ValueError(
+                f"--outcomes: {unknown[0]!r}{within} is not a feature; the features are {', '.join(columns.features)}"
+                + hint(unknown[0])
+            )
+        if set(outcome.columns) <= set(columns.static):
+            raise ValueError(
+                f"--outcomes: {outcome.name!r} is static; no action changes it, so no decision tells its weight"
+            )
+    names = tuple(outcome.name for outcome in read)
+    if len(set(names)) < len(names):
+        raise ValueError(f"--outcomes: a name is there twice: {', '.join(names)}")
+    return names or columns.outcomes

@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from irl.gamma_record import GammaChoice, GammaTried
+from irl.held_out_record import AgreementOverTime, HeldOutLikelihood, LogLikelihood
+from irl.quality_record import Quality
 from irl.report.what_if import WhatIf
 from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError, Result
+from irl.windows_record import Change, TimeWindow, WindowWeights
 
 LONG_NAMES = (
     "mean arterial pressure, lowest of the last 24 hours (mmHg)",
@@ -76,9 +80,47 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "table": None if d == 2 else {"rows": 812, "episodes": 77, "carried forward": {"lactate (arterial, last)": 41}},
         "headline": ("Per full range, side effects weigh 2.4 times as much as tumour volume.",),
         "stop": "converged",
+        "verdict": "by decisions only",
         "episodes": Episodes(7000, 1500, 1500, 17.3, 16.9),
+        "mu_recovered": mu + 0.03,
+        "quality": Quality(20, 0.014, 0.0096, 0.0023, 0.0, 0.0019, 0.0008, 0.0018, 0.05),
+        "mu_gap": 0.03 * np.sqrt(d),
+        "agreement": AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
+        "likelihood": sample_likelihood(known=d == 2),
+        "windows": sample_windows(w, spread),
+        "gammas": sample_gammas(w, spread),
         "members": tuple(Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
     }
+
+
+def sample_likelihood(known: bool) -> HeldOutLikelihood:
+    means = (-0.352, -0.35, -0.361, -0.688, -0.693)
+    said = (LogLikelihood(mean, 0.0 if mean == -0.693 else 0.012) for mean in means)
+    return HeldOutLikelihood(2010, 104, *said, LogLikelihood(-0.346, 0.011) if known else None)
+
+
+def sample_windows(w: np.ndarray, spread: np.ndarray) -> tuple[TimeWindow, ...]:
+    """Three windows, the second a little off the first, the last too short."""
+    first = WindowWeights(w, tuple(zip(w - spread, w + spread, strict=True)), 91.0, (70.5, 120.25))
+    moved = w + 0.03 * (-1.0) ** np.arange(len(w))
+    second = WindowWeights(moved, tuple(zip(moved - spread, moved + spread, strict=True)), 88.0, (60.5, 110.75))
+    changes = tuple(Change(b - a, (b - a - s, b - a + s)) for a, b, s in zip(w, moved, spread, strict=True))
+    return (
+        TimeWindow(0, 5, 1200, 180, first, None),
+        TimeWindow(6, 11, 1130, 175, second, changes),
+        TimeWindow(12, None, 31, 8, None, None),
+    )
+
+
+def sample_gammas(w: np.ndarray, spread: np.ndarray) -> GammaChoice:
+    """Three discount factors, of which the first is worse and the others are a tie."""
+    intervals = tuple(zip(w - spread, w + spread, strict=True))
+    tried = (
+        GammaTried(0.5, -0.5213, -0.0891, 0.0123, w, intervals, 40.0),
+        GammaTried(0.9, -0.4322, 0.0, 0.0, w, intervals, 77.0),
+        GammaTried(0.99, -0.4347, -0.0025, 0.0041, w, intervals, 96.0),
+    )
+    return GammaChoice(0.99, tried, 2950, 171)
 
 
 def sample_result(d: int = 2) -> Result:

@@ -15,6 +15,9 @@ PACKAGES = ("cirl_gym", "agents", "irl")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TOP = {
     "irl.pipeline",
+    "irl.quality_control",
+    "irl.kept_stages",
+    "irl.discounting",
     "irl.settings",
     "irl.dsfn_baseline",
     "irl.findings",
@@ -23,6 +26,9 @@ TOP = {
     "irl.tune_command",
     "irl.diagnose_command",
     "irl.compare_command",
+    "irl.baselines_methods",
+    "irl.baselines_run",
+    "irl.baselines_command",
     "irl.cli",
 }
 """The only modules that see all three packages."""

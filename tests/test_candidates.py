@@ -55,7 +55,7 @@ def test_contradictions_are_refused():
     with pytest.raises(ValueError, match="needs mu='mu_learning'"):
         FitConfig(solver="drqn")
     for changes in ({"solver": "sarsa"}, {"mu": "guessing"}):
-        with pytest.raises(ValueError, match="solver must be one of successor, drqn and mu one of"):
+        with pytest.raises(ValueError, match="solver must be one of successor, drqn, recurrent_ppo and mu one of"):
             FitConfig(**changes)
     with pytest.raises(ValueError, match="--iterations is for"):
         SolverArguments(iterations=5).put_into(FitConfig())

@@ -120,8 +120,8 @@ def test_a_demo_with_options_runs(tiny, capsys):
     assert main(["demo", *options]) == 0
     captured = capsys.readouterr()
     assert "Weights (sizes add up to 1)" in captured.out
-    assert "[1/8] expert" in captured.err
-    assert "[8/8] evaluation: done" in captured.err
+    assert "[1/9] expert" in captured.err
+    assert "[9/9] evaluation: done" in captured.err
     result = Result.read(tiny / "here" / "result.json")
     assert result.true_weights == (-0.5, -0.5)
     assert result.seed == 3

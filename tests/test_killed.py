@@ -60,7 +60,7 @@ def begun(folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", heard + RUN_CLI, "demo", "--quick", "--out", str(folder)]
     run = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert run.stderr is not None
-    assert run.stderr.readline().startswith("[1/8] expert")
+    assert run.stderr.readline().startswith("[1/9] expert")
     return run
 
 
@@ -82,10 +82,10 @@ def test_a_run_that_is_stopped_leaves_no_result(how, tmp_path):
 
 def test_a_run_that_dies_while_it_writes_leaves_whole_files_alone(tmp_path):
     an_older_run(tmp_path)
-    command = [sys.executable, "-c", KILLED_AT_A_RENAME, str(tmp_path), "agent.npz"]
+    command = [sys.executable, "-c", KILLED_AT_A_RENAME, str(tmp_path), "cloning.npz"]
     run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
-    assert {path.name for path in tmp_path.glob("*.npz")} == {"batch.npz", "test.npz", "outcome_model.npz"}
+    assert {path.name for path in tmp_path.glob("*.npz")} == {"batch.npz", "test.npz", "outcome_model.npz", "agent.npz"}
     nothing_is_half_there(tmp_path)
 
 

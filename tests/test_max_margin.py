@@ -1,11 +1,11 @@
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import five_states
 import numpy as np
 import pytest
 
 from cirl_gym.weight_sphere import draw_weights
-from irl.max_margin import MaxMarginResult, max_margin
+from irl.max_margin import REASONS, MaxMarginResult, Stop, max_margin
 from irl.metrics import same_order
 
 W0 = np.array([-0.5, -0.5])
@@ -78,9 +78,10 @@ def test_stop_converged():
     assert result.stop == "converged"
     assert result.margin == 0.0
     at_once = max_margin(np.zeros(2), solver((0, 0), (4, 0)), W0)
-    assert at_once.stop == "converged"
+    assert at_once.stop == "already matched"
     assert len(at_once.rounds) == 1
-    assert max_margin(np.zeros(2), solver((0, 0), (4, 0)), W0, tolerance=0.0).stop == "converged"
+    assert max_margin(np.zeros(2), solver((0, 0), (4, 0)), W0, tolerance=0.0).stop == "already matched"
+    assert set(REASONS) == set(get_args(Stop))
 
 
 def test_stop_no_new_policy():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tiny_run import tiny_demo, tiny_fit
 
+from agents.world_ppo_config import WorldPPOConfig
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -73,14 +74,17 @@ def test_the_closed_simulator_is_really_closed(monkeypatch):
         simulate(tiny_demo(), stages(8, quiet=True))
 
 
-@pytest.mark.parametrize("model", ["ar", "crn"])
-def test_the_whole_fit_runs_from_a_saved_batch_alone(model, saved, monkeypatch):
+PPO = {"solver": "recurrent_ppo", "mu": "rollouts", "ppo": WorldPPOConfig(steps=48, rows=8, epochs=1, looks=1)}
+
+
+@pytest.mark.parametrize("changes", [{"model": "ar"}, {"model": "crn"}, PPO], ids=["ar", "crn", "recurrent ppo"])
+def test_the_whole_fit_runs_from_a_saved_batch_alone(changes, saved, monkeypatch):
     folder, ranges = saved
     close_the_simulator(monkeypatch)
     train, validation = (Batch.load(folder / f"{name}.npz") for name in ("train", "validation"))
     feature_map = FeatureMap(ranges.features, ranges.low, ranges.high)
     with stages(6, quiet=True) as run:
-        found = fit(train, validation, feature_map, np.array([-1.0, -1.0]), tiny_fit(model=model), 0, run)
+        found = fit(train, validation, feature_map, np.array([-1.0, -1.0]), tiny_fit(**changes), 0, run)
     assert np.abs(found.weights).sum() == pytest.approx(1.0)
     assert (found.weights <= 0).all()
     assert set(run.seconds) == {
@@ -88,6 +92,7 @@ def test_the_whole_fit_runs_from_a_saved_batch_alone(model, saved, monkeypatch):
         "candidate policies",
         "max-margin loop",
         "weights",
+        "quality control",
         "behaviour cloning",
     }
     # The recovered policy acts without the simulator as well.

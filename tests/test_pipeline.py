@@ -67,7 +67,7 @@ def test_a_fit_is_consistent_in_itself(tiny):
     assert found.agent.model is found.model.model
     assert found.agent.horizon == simulated.train.horizon
     # The identified set also holds the policy of the reported weights against the expert.
-    own = found.agent.mu(found.weights, simulated.train.start[:20])
+    own = found.agent.mu(found.weights, simulated.train.start, 20)
     regrets = (np.vstack([found.loop.mus, own]) - found.mu_expert.mean) @ found.identified.best
     assert found.identified.minimum == pytest.approx(regrets.max(), abs=1e-9)
 

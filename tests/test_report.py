@@ -100,18 +100,23 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     result, what_if = sample_result(d), sample_what_if(d)
     page = Page(render(result, what_if))
     pictures = [attrs for tag, attrs in page.tags if tag == "svg"]
-    assert len(pictures) == 4
+    assert len(pictures) == 5
     assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
-    assert page.text.count("What it shows") == page.text.count("How to read it") == 4
-    assert page.text.count("What it cannot tell") == 4
+    # Windows of time and discount factors have tables alone.
+    assert page.text.count("What it shows") == page.text.count("How to read it") == 4 + 2
+    assert page.text.count("What it cannot tell") == 4 + 2
     assert all(attrs["scope"] in ("row", "col") for tag, attrs in page.tags if tag == "th")
     for name, weight in zip(result.features, result.weights, strict=True):
         assert name in page.text
         assert signed(weight) in page.text
         assert signed(result.intervals[name][0]) in page.text
         assert signed(result.identified_set.ranges[name][1]) in page.text
-    for share in (0.835, 0.841, 0.54, 0.57):
+    for share in (0.835, 0.841, 0.54, 0.57, *result.agreement.cirl, *result.agreement.cloning):
         assert percent(share) in page.text
+    for said in (result.likelihood.cirl, result.likelihood.averaged, result.likelihood.frequencies):
+        assert signed(said.mean) in page.text
+    assert ("the experts' own chances" in page.text) == (d == 2)
+    assert "0.04243 from the experts' discounted outcomes" in page.text or d != 2
     assert short(float(what_if.futures["treat"][-1, -1])) in page.text
     assert ("Returns in the simulator" in page.text) == (d == 2)
     assert ("Not identifiable from these data" in page.text) == (d == 15)
@@ -124,6 +129,7 @@ def test_without_a_what_if_the_section_is_absent() -> None:
     assert [attrs["class"] for tag, attrs in page.tags if tag == "svg"] == [
         "picture weights",
         "picture accuracy",
+        "picture agreement",
         "picture margins",
     ]
 
@@ -253,7 +259,7 @@ def test_the_console_shows_the_finding_and_where_it_is(tmp_path: Path) -> None:
     assert "learnt weights (CIRL) 83.5 %" in words
     assert "ceiling 85.2 %" in words
     assert "experts -3.410 0.061" in words
-    assert "9 rounds, margin 0.1037; converged." in words
+    assert "9 rounds, margin 0.1037; converged (the margin is within the tolerance)." in words
     assert "Time: 5 min 24 s (expert 2 min 01 s" in words
     assert f"Files in {tmp_path}: report.html, result.json\n" in text
 

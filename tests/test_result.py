@@ -15,8 +15,8 @@ from irl.result import SCHEMA, Accuracy, IdentifiedRanges, Kappa, Result, instal
 
 KEYS = """
     schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
-    seed config versions estimates kappa true_weights table headline stop episodes
-    members
+    seed config versions estimates kappa true_weights table headline stop verdict episodes
+    members windows gammas mu_recovered mu_gap agreement likelihood quality
 """
 
 
@@ -44,6 +44,10 @@ def test_the_file_has_exactly_the_documented_keys(tmp_path: Path) -> None:
         sample_result().identified_set.ranges["side_effects"]
     )
     assert content["weights"] == [-0.29, -0.71]
+    assert set(content["windows"][0]) == {"from", "to", "decisions", "patients", "found", "changes"}
+    assert [window["to"] for window in content["windows"]] == [5, 11, None]
+    assert content["windows"][2]["found"] is None
+    assert set(content["gammas"]) == {"chosen", "tried", "decisions", "patients"}
 
 
 def test_same_result_same_bytes(tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_a_feature_may_have_any_name(name: str, tmp_path: Path) -> None:
         ("[]", "is not a result of schema 1"),
         ("{}", "is not a result of schema 1"),
         ('{"schema": 2}', "is not a result of schema 1"),
-        ('{"schema": 1, "weights": []}', "missing or unknown keys: accuracy, config"),
+        ('{"schema": 1, "weights": []}', "missing or unknown keys: accuracy, agreement, config"),
     ],
 )
 def test_another_file_is_refused_by_name(content: str, message: str, tmp_path: Path) -> None:
@@ -152,3 +156,18 @@ def test_versions_are_read_without_importing() -> None:
     versions = installed_versions()
     assert list(versions) == ["python", "numpy", "torch", "gymnasium", "stable_baselines3", "cirl_gym"]
     assert versions["numpy"] == np.__version__
+
+
+def test_the_gap_is_that_of_the_two_expectations() -> None:
+    fields = sample_fields()
+    assert Result(**fields).mu_gap == pytest.approx(0.03 * np.sqrt(2))
+    for changes, message in (
+        ({"mu_gap": 0.1}, "mu_gap must be 0.042"),
+        ({"mu_gap": None}, "mu_recovered and mu_gap belong together"),
+        ({"mu_recovered": None}, "mu_recovered and mu_gap belong together"),
+        ({"mu_recovered": (1.0, 2.0, 3.0)}, "mu_recovered must be 2 numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Result(**(fields | changes))
+    none = Result(**(fields | {"mu_recovered": None, "mu_gap": None, "agreement": None, "likelihood": None}))
+    assert none.likelihood is none.agreement is None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from agents.cloning import CloningConfig
+from agents.quality import QualityConfig
 from agents.successor import SuccessorConfig
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.parameters import TumourParameters
@@ -34,6 +35,7 @@ def tiny_fit(**changes) -> FitConfig:
         agent=AGENT,
         cloning=replace(cloning, training=replace(cloning.training, epochs=2)),
         posterior=POSTERIOR,
+        quality=QualityConfig(weights=4, starts=2, limit=None),
         rounds=3,
         starts=20,
     )

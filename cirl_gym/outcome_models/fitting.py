@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from cirl_gym.batch import Batch
-from cirl_gym.outcome_models.autoregression import AutoregressionConfig, AutoregressionFit, fit_autoregression
+from cirl_gym.outcome_models.autoregression import AutoregressionConfig, AutoregressionFit
 from cirl_gym.outcome_models.censoring import HardLimits
 from cirl_gym.outcome_models.correction import CorrectedModel, fit_correction
 from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork, CRNConfig
@@ -25,6 +25,7 @@ from cirl_gym.outcome_models.fit_report import (
     residual_scale,
 )
 from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.outcome_models.known_lags import fit_law
 from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
 from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
 from cirl_gym.outcome_models.recurrent import RecurrentModel
@@ -186,7 +187,7 @@ def _fit_one(
 
     with_law = kind == "ar" or config.base
     lags = replace(config.autoregression, max_order=1) if kind == "mb_x" else config.autoregression
-    fit = fit_autoregression(train, validation, lags) if with_law else _persistence(train)
+    fit = fit_law(train, validation, lags) if with_law else _persistence(train)
     model: LearnedModel = _law_alone(fit, train)
     report: dict[str, Any] = {"kind": kind, "law": law_report(fit, with_law), "correction": None}
     tell(1, planned)

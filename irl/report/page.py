@@ -8,10 +8,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from irl.report import rows
+from irl.report import held_out_rows, rows, time_rows
+from irl.report.held_out_plots import agreement_svg
 from irl.report.plots import accuracy_svg, margins_svg, weights_svg, what_if_svg
 from irl.report.what_if import WhatIf
 from irl.result import Result
+from irl.time_sentences import SAME_PATIENTS, TRADE_OFF
 
 
 def render(result: Result, what_if: WhatIf | None = None) -> str:
@@ -29,10 +31,16 @@ def render(result: Result, what_if: WhatIf | None = None) -> str:
         weights_rows=rows.weight_rows(result),
         readings_head=rows.reading_head(result),
         readings_rows=rows.reading_rows(result),
+        held_out_rows=held_out_rows,
+        agreement_picture=Markup(agreement_svg(result.agreement)) if result.agreement else None,
+        time_rows=time_rows,
+        trade_off=TRADE_OFF,
+        same_patients=SAME_PATIENTS,
         accuracy_picture=Markup(accuracy_svg(result)),
         accuracy_rows=rows.accuracy_rows(result),
         return_rows=rows.return_rows(result),
         margins_picture=Markup(margins_svg(result)),
+        stopped=rows.stopped(result),
         round_rows=rows.round_rows(result),
         what_if=what_if,
         what_if_picture=Markup(what_if_svg(what_if)) if what_if else None,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+from irl.max_margin import REASONS, Stop
 from irl.progress import duration
+from irl.quality_record import Quality
 from irl.report.what_if import WhatIf
 from irl.result import Interval, Result
 
@@ -111,6 +113,12 @@ def round_rows(result: Result) -> Rows:
     return rows
 
 
+def stopped(result: Result) -> str:
+    """Why the loop ended: its word, and what it means."""
+    reason = REASONS.get(cast(Stop, result.stop))
+    return result.stop if reason is None else f"{result.stop} ({reason})"
+
+
 def what_if_rows(what_if: WhatIf) -> Rows:
     """Step, what was or would be done, value of every feature."""
     rows: Rows = []
@@ -132,11 +140,19 @@ def run_rows(result: Result) -> Rows:
         ["actions per episode, on average", lengths(result)],
         ["error of the outcome model, actions taken", short(error.factual)],
         ["error of the outcome model, other actions", counterfactual],
+        *([] if result.quality is None else [["plans against what is reached in the model", kept(result.quality)]]),
         ["seed", str(result.seed)],
         *([f"time: {name}", duration(seconds)] for name, seconds in result.seconds.items()),
         ["time: all", duration(sum(result.seconds.values()))],
         *([f"version of {name}", version] for name, version in result.versions.items()),
     ]
+
+
+def kept(quality: Quality) -> str:
+    """How far what plans promise is from what policies reach in the same world model."""
+    value, outcome = percent(quality.value), percent(quality.sampled)
+    tied = f"{outcome} in one outcome, where policies can tie"
+    return f"at most {value} of the full range apart in value, {tied} ({quality.weights} weights)"
 
 
 def lengths(result: Result) -> str:
