@@ -15,7 +15,7 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.types import Policy
 
-VERSION = 1
+VERSION = 2
 """Of experts: raised whenever the same setting and seed would train another policy, or files are read otherwise."""
 ABOUT = "expert.json"
 

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.expert import successor_expert
-from agents.successor import SuccessorConfig
+from agents.expert import EXPERT, successor_expert
 from cirl_gym import dynamics
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.reward import check_weights
@@ -115,11 +114,10 @@ def train_expert(
 
 
 def _successor(setting: Setting, watch: Watcher | None, seed: int, scale: float) -> Solved:
-    config = SuccessorConfig(weights_per_history=1)
     config = replace(
-        config,
-        episodes=max(int(config.episodes * scale), 1),
-        gradient_steps=max(int(config.gradient_steps * scale), 1),
+        EXPERT,
+        episodes=max(int(EXPERT.episodes * scale), 1),
+        gradient_steps=max(int(EXPERT.gradient_steps * scale), 1),
     )
     w = np.array(setting.weights)
     begun = time.perf_counter()

@@ -25,8 +25,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from agents.expert import Expert, successor_expert
-from agents.successor import SuccessorConfig
+from agents.expert import EXPERT, Expert, successor_expert
 from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
 from cirl_gym.batch import Batch
 from cirl_gym.flipped import Patients, PatientsWorld, constant_futures
@@ -49,8 +48,7 @@ CLOSE = 1.2
 
 def trained_expert() -> Expert:
     """The preferences of the paper's first setting; any kappa can be put to it."""
-    config = SuccessorConfig(weights_per_history=1)
-    return successor_expert(PARAMETERS, np.array([-0.3, -0.7]), 0.99, 1.0, config, np.random.default_rng(0))
+    return successor_expert(PARAMETERS, np.array([-0.3, -0.7]), 0.99, 1.0, EXPERT, np.random.default_rng(0))
 
 
 class Data:

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.expert import Expert, successor_expert
-from agents.successor import SuccessorConfig
+from agents.expert import EXPERT, Expert, successor_expert
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, dynamics, rollout
 from cirl_gym.exhaustive import optimum
 from cirl_gym.rollout import discounted, returns
@@ -98,7 +97,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def trained_expert(seed: int) -> Expert:
     """The expert of ``cirl demo``."""
     rng = np.random.default_rng([seed, 3])
-    return successor_expert(PARAMETERS, WEIGHTS, GAMMA, KAPPA, SuccessorConfig(weights_per_history=1), rng)
+    return successor_expert(PARAMETERS, WEIGHTS, GAMMA, KAPPA, EXPERT, rng)
 
 
 def returns_table(expert: Expert, episodes: int, patients: FloatArray, optima: IntArray, seed: int) -> str:

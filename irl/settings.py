@@ -8,6 +8,7 @@ from typing import get_args
 
 from agents.candidates import MuSource, Solver
 from agents.cloning import CloningConfig
+from agents.expert import EXPERT
 from agents.history_training import HistoryTrainingConfig
 from agents.quality import QualityConfig
 from agents.rolled_out_mu import RollOutConfig
@@ -142,7 +143,7 @@ class DemoConfig:
     """Everything that is drawn."""
     parameters: TumourParameters = field(default_factory=TumourParameters)
     """The simulator."""
-    expert: SuccessorConfig = field(default_factory=lambda: SuccessorConfig(weights_per_history=1))
+    expert: SuccessorConfig = EXPERT
     """How the simulator is solved for the expert."""
     fit: FitConfig = field(default_factory=FitConfig)
     """From the batch to weights."""

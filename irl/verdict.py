@@ -123,9 +123,9 @@ def _weights(names: Sequence[str], per: Callable[[int], str], posterior: Posteri
     if clear:
         # A single number would claim more than a wide interval holds.
         said = [
-            f"{names[i]} {w[i]:+.2f} ({per(i)})"
+            f"{names[i]} {_signed(w[i])} ({per(i)})"
             if high[i] - low[i] <= WIDE
-            else f"{names[i]} between {low[i]:+.2f} and {high[i]:+.2f} ({per(i)})"
+            else f"{names[i]} between {_signed(low[i])} and {_signed(high[i])} ({per(i)})"
             for i in clear[:_LISTED]
         ]
         more = f" and {len(clear) - _LISTED} more" if len(clear) > _LISTED else ""
@@ -144,12 +144,18 @@ def _left_open(names: Sequence[str], posterior: PosteriorResult, identified: Ide
         return []
     # Of two weights one says it all.
     shown = wide[:1] if len(names) == 2 else wide[:_LISTED]
-    ranges = ", ".join(f"{names[i]} {identified.low[i]:+.2f} to {identified.high[i]:+.2f}" for i in shown)
+    ranges = ", ".join(f"{names[i]} {_signed(identified.low[i])} to {_signed(identified.high[i])}" for i in shown)
     more = f" and {len(wide) - len(shown)} more" if len(names) > 2 and len(wide) > len(shown) else ""
     text = f"By average outcomes alone, weights are not identified beyond {ranges}{more}"
     narrow = all(posterior.high[i] - posterior.low[i] <= WIDE for i in wide)
     told = "; the narrower interval comes from how single decisions vary, and rests on the model of their chance"
     return [f"{text}{told if narrow else ''}."]
+
+
+def _signed(value: float) -> str:
+    """Two digits with the sign, which zero has not."""
+    text = f"{value:+.2f}"
+    return text[1:] if float(text) == 0 else text
 
 
 def loop_sentences(names: Sequence[str], loop: MaxMarginResult, posterior: PosteriorResult) -> list[str]:

@@ -83,7 +83,7 @@ def test_a_few_ends_beyond_a_line_are_evidence():
     stays = list(np.linspace(0, 4, 300))
     train, validation = one_feature([-0.5, -0.7, -1.0, -1.5, -2.0, -2.5, -3.0, -3.5], stays), one_feature([], stays)
     head, report = fit(train, validation)
-    assert report.kind == "logistic"
+    assert report.kind == "lines"
     p = head(np.array([[[-2.0], [-2.0]], [[3.0], [3.0]]]), np.zeros((2, 1), np.float32))
     assert p[0].min() > 0.8
     assert p[1].max() < 0.02
@@ -152,3 +152,40 @@ def test_heads_that_contradict_themselves_are_refused():
     with pytest.raises(ValueError, match="EndHeadConfig"):
         EndHeadConfig(prior=0.0)
     assert EndHeadConfig(training=TrainingConfig(epochs=3)).training.epochs == 3
+
+
+def test_where_a_line_alone_ends_the_process_the_formula_is_taken_and_right():
+    """Most ends are seen under treatment only: what is learnt there would say little of what ends without."""
+    train, validation = confounded(600)
+    fitted = fit_outcome_model("ar", train, validation, OutcomeModelConfig.quick(), np.random.default_rng(0))
+    assert fitted.report["end"]["kind"] == "lines"
+    model, oracle = fitted.model, OracleModel()
+    ours = model.end_probability(model.encode(validation))[validation.seen]
+    exact = oracle.end_probability(oracle.encode(validation))[validation.seen]
+    assert np.sqrt(((ours - exact) ** 2).mean()) < 0.005
+
+
+def test_the_formula_by_hand():
+    low, high = np.array([-1.0, -np.inf]), np.array([np.inf, 4.0])
+    lines = EndLines(low, high, np.array([0.5, 2.0]), Scaler(np.zeros(2), np.ones(2)))
+    head = EndHead("lines", lines, 0.1)
+    # One deviation above the first line, half a one below the second; and the tenth that ends anyway.
+    inside = 0.8413447 * 0.6914625
+    assert lines.crossed(np.array([-0.5, 3.0])) == pytest.approx(1 - inside, abs=1e-6)
+    raw, newest = np.array([[[-0.5, 3.0], [50.0, -50.0]]]), np.zeros((1, 2), dtype=np.float32)
+    np.testing.assert_allclose(head(raw, newest), [[1 - 0.9 * inside, 0.1]], atol=1e-6)
+    alone = head.of_action(raw[:, 0], newest, np.eye(2, dtype=np.float32)[:1])
+    np.testing.assert_array_equal(alone, head(raw, newest)[:, 0])
+
+
+def test_ends_beyond_no_line_keep_a_rate_beside_the_lines():
+    rng = np.random.default_rng(0)
+    values = rng.uniform(-2, 10, size=2000)
+    chance = np.where(values < 0, 1.0, 0.05)
+    ends = rng.random(2000) < chance
+    head, report = fit(
+        one_feature(list(values[:1500][ends[:1500]]), list(values[:1500][~ends[:1500]])),
+        one_feature(list(values[1500:][ends[1500:]]), list(values[1500:][~ends[1500:]])),
+    )
+    assert report.kind == "lines"
+    assert head.rate == pytest.approx(0.05 * 10 / 12, abs=0.012)

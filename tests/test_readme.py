@@ -89,6 +89,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.expert_command.expert", lambda setting, name, out, **_: ran.append((name, str(out))))
     monkeypatch.setattr("irl.diagnose_command.diagnose_run", lambda run, out, **_: ran.append(("diagnose", str(run))))
     monkeypatch.setattr("irl.compare_command.compare_runs", lambda a, b, out, **_: ran.append(("compare", str(out))))
+    monkeypatch.setattr("irl.baselines_command.baselines_run", lambda run, *_: ran.append(("baselines", str(run))))
     monkeypatch.setattr("irl.tune_command.tune", lambda data, *rest: ran.append(("tune", str(rest[-1]))))
     monkeypatch.setattr("cirl_gym.outcome_models.tuned.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
     lines = [line for line in commands("cirl") if not line.endswith("--help")]
@@ -106,7 +107,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
 def test_options_named_alone_exist(capsys):
     named = set(re.findall(r"`(--[a-z-]+)", README))
     shown = ""
-    for command in ("demo", "explain", "tune", "compare"):
+    for command in ("demo", "explain", "tune", "compare", "baselines"):
         with pytest.raises(SystemExit) as stop:
             main([command, "--help"])
         assert stop.value.code == 0

@@ -89,7 +89,7 @@ def test_sentences_of_weights_that_average_outcomes_determine_too():
 def test_sentences_of_weights_that_only_single_decisions_determine():
     post = posterior([-0.3, -0.7], [-0.35, -0.75], [-0.25, -0.65])
     assert said(post, identified([-0.8, -1.0], [0.0, -0.2]))[1:] == [
-        "By average outcomes alone, weights are not identified beyond volume -0.80 to +0.00; the narrower interval "
+        "By average outcomes alone, weights are not identified beyond volume -0.80 to 0.00; the narrower interval "
         "comes from how single decisions vary, and rests on the model of their chance."
     ]
 

@@ -48,7 +48,7 @@ class EndReport:
     """What the head is worth."""
 
     kind: EndKind
-    """"never", "constant", "logistic" or "network"."""
+    """"never", "constant", "lines" (beyond a line it ends), "logistic" or "network"."""
     events: int
     """Training episodes that ended by themselves."""
     note: str
@@ -104,6 +104,8 @@ def fit_end_head(
 ) -> tuple[EndHead, EndReport]:
     """Choose the simplest head that no richer one beats by more than a standard error of the validation log-loss.
 
+    Where there are lines, "beyond a line it ends" is tried before anything is trained, and has to be beaten by three.
+
     Ends are rare and are not reweighted: the numbers are used as probabilities. Where no validation episode ended by
     itself there is nothing to judge by, and the rate stays constant; unless several training ends lie beyond a line,
     which is evidence enough to judge by the training log-loss.
@@ -129,16 +131,44 @@ def fit_end_head(
     if rate == 1 or (judge == 0 and lines.count == 0):
         kinds = ()
     best, best_losses = EndHead("constant", lines, rate), _constant_losses(splits[judge][0], rate)
+    if lines.count and kinds:
+        known = EndHead("lines", lines, _rate_inside(lines, train))
+        losses = _losses(known, *splits[judge])
+        if _better(losses, best_losses):
+            best, best_losses = known, losses
     for kind in kinds:
         network = _train(
             kind, rows, rate, _priors(lines, kind, few, train.n_actions, config), config, seed, progress, watch
         )
         losses = rows[judge].per_episode(network)
-        difference = losses - best_losses
-        if difference.mean() < -difference.std() / np.sqrt(len(difference)):
+        # What was trained is the best of many epochs, chosen on the same episodes; and a formula also holds for actions
+        # that hardly anybody took where it matters.
+        if _better(losses, best_losses, errors=3.0 if best.kind == "lines" else 1.0):
             best, best_losses = EndHead(kind, lines, rate, network, config.hidden), losses
     note = f"{events} of {len(train)} training episodes ended by themselves"
     return _report(best, splits, note + (": few, so the head is kept simple" if few else ""))
+
+
+def _better(losses: FloatArray, best: FloatArray, errors: float = 1.0) -> bool:
+    """Whether losses ``[E]`` are lower by more than so many standard errors."""
+    difference = losses - best
+    return bool(difference.mean() < -errors * difference.std() / np.sqrt(len(difference)))
+
+
+def _rate_inside(lines: EndLines, train: Batch) -> float:
+    """Ends per action that lie beyond no line."""
+    last = train.next_obs[np.arange(len(train)), train.lengths - 1]
+    beyond = ((last <= lines.low) | (last >= lines.high)).any(axis=1)
+    return float((train.terminated & ~beyond).sum() / train.n_steps)
+
+
+def _losses(head: EndHead, batch: Batch, raw: FloatArray) -> FloatArray:
+    """``[E]`` summed log-loss of every episode (a surprise never costs infinity)."""
+    taken = np.take_along_axis(raw, batch.actions[..., None, None], axis=2)
+    p = np.clip(head(taken, batch.obs[:, :-1])[..., 0].astype(np.float64), 1e-9, 1 - 1e-9)
+    losses = -np.where(end_labels(batch) > 0, np.log(p), np.log1p(-p))
+    summed: FloatArray = (losses * batch.mask).sum(axis=1)
+    return summed
 
 
 def _rows(lines: EndLines, batch: Batch, raw: FloatArray) -> _Rows:

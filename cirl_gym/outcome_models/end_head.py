@@ -13,13 +13,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import ndtr
 from torch import nn
 
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.inputs import Scaler, end_labels
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
 
-EndKind = Literal["never", "constant", "logistic", "network"]
+EndKind = Literal["never", "constant", "lines", "logistic", "network"]
+FORMULAS: tuple[EndKind, ...] = ("never", "constant", "lines")
+"""Kinds without a network."""
 
 WIDTHS = (2.0, 8.0)
 """In units of the noise: over what distance from a line the squashed distance saturates."""
@@ -57,7 +60,10 @@ class EndLines:
 
     @classmethod
     def from_batch(cls, train: Batch, scaler: Scaler, noise: FloatArray) -> EndLines:
-        """Half-way between the last outcome after which some process went on and the nearest end beyond it."""
+        """Half-way between the last outcome after which some process went on and the nearest end beyond it.
+
+        Ends that all have the very same outcome have it at a limit (a volume of 0), which then is the line.
+        """
         outcomes, ended = train.next_obs[train.mask].astype(np.float64), end_labels(train)[train.mask] > 0
         low = np.array([_line(column, ended) for column in outcomes.T])
         high = np.array([-_line(-column, ended) for column in outcomes.T])
@@ -72,6 +78,14 @@ class EndLines:
     def width(self) -> int:
         """F, how many numbers :meth:`inputs` yields besides the A of the action; those of the lines come last."""
         return 2 * len(self.noise) + len(WIDTHS) * self.count
+
+    def crossed(self, raw: npt.NDArray[np.floating]) -> FloatArray:
+        """Probability ``[..]`` that the outcome lies beyond a line, for unclipped expected outcomes ``[.., d]``."""
+        inside = np.ones(raw.shape[:-1])
+        for j in np.flatnonzero(np.isfinite(self.low) | np.isfinite(self.high)):
+            low, high = ((line[j] - raw[..., j]) / self.noise[j] for line in (self.low, self.high))
+            inside *= ndtr(high) - ndtr(low)
+        return 1.0 - inside
 
     def inputs(self, raw: npt.NDArray[np.floating], newest: Float32Array) -> Float32Array:
         """``[.., A, F + A]`` for unclipped outcomes ``[.., A, d]`` of every action and observations ``[.., d]``."""
@@ -98,7 +112,10 @@ def _line(outcomes: FloatArray, ended: BoolArray) -> float:
         return -np.inf
     went_on = float(outcomes[~ended].min())
     beyond = outcomes[ended & (outcomes < went_on)]
-    return (float(beyond.max()) + went_on) / 2 if len(beyond) >= FEWEST_BEYOND else -np.inf
+    if len(beyond) < FEWEST_BEYOND:
+        return -np.inf
+    nearest = float(beyond.max())
+    return nearest if nearest == beyond.min() else (nearest + went_on) / 2
 
 
 def build_network(kind: EndKind, width: int, hidden: int) -> nn.Sequential:
@@ -121,28 +138,31 @@ class EndHead:
     def __init__(
         self, kind: EndKind, lines: EndLines, rate: float, network: nn.Sequential | None = None, hidden: int = 0
     ) -> None:
-        if (network is None) != (kind in ("never", "constant")):
+        if (network is None) != (kind in FORMULAS):
             raise ValueError(f"EndHead: kind {kind!r} does not go with {'no' if network is None else 'a'} network")
         if not 0 <= rate <= 1 or (kind == "never" and rate != 0):
             raise ValueError(f"EndHead: the rate must be a probability (0 for 'never'), got {rate}")
         self.kind: EndKind = kind
         self.lines = lines
         self.rate = rate
-        """Ends per action in the training rows: the probability where the kind is "constant"."""
+        """Ends per action in the training rows: the probability where the kind is "constant". Where it is "lines", of
+        ends that lie beyond none."""
         self.network = network
         self.hidden = hidden
 
     def __call__(self, raw: npt.NDArray[np.floating], newest: Float32Array) -> Float32Array:
         """``[.., A]`` probabilities for unclipped outcomes ``[.., A, d]`` and observations ``[.., d]``."""
-        if self.network is None:
-            return np.full(raw.shape[:-1], self.rate, dtype=np.float32)
-        return self._probability(self.lines.inputs(raw, newest))
+        return self._formula(raw) if self.network is None else self._probability(self.lines.inputs(raw, newest))
 
     def of_action(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:
         """``[n]`` probabilities for one-hot actions ``[n, A]``, unclipped outcomes and observations ``[n, d]``."""
-        if self.network is None:
-            return np.full(len(raw), self.rate, dtype=np.float32)
-        return self._probability(self.lines.numbers(raw, newest, hot))
+        return self._formula(raw) if self.network is None else self._probability(self.lines.numbers(raw, newest, hot))
+
+    def _formula(self, raw: npt.NDArray[np.floating]) -> Float32Array:
+        if self.kind != "lines":
+            return np.full(raw.shape[:-1], self.rate, dtype=np.float32)
+        chance = 1.0 - (1.0 - self.rate) * (1.0 - self.lines.crossed(raw))
+        return chance.astype(np.float32)
 
     def _probability(self, inputs: Float32Array) -> Float32Array:
         assert self.network is not None
