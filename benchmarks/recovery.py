@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import binomtest
 
 from agents.expert_store import ready_expert
 from agents.solvers import SIX_SETTINGS, Setting
 from agents.successor_policy import SuccessorPolicy
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
 from cirl_gym.files import read_json, write_json
+from irl.metrics import coverage, same_order
 from irl.pipeline import fit
 from irl.progress import stages
 from irl.settings import FitConfig
+from irl.verdict import WIDE
 
 PARAMETERS = TumourParameters()
 SIGNS = np.array([-1.0, -1.0])
-WIDE = 0.2
 
 
 @dataclass(frozen=True)
@@ -100,29 +100,22 @@ def row(found: dict[str, Any]) -> str:
 
 
 def summary(runs: list[dict[str, Any]]) -> list[str]:
-    """What all runs together say."""
-
-    def share(name: str, hits: list[bool]) -> str:
-        exact = binomtest(sum(hits), len(hits)).proportion_ci(0.9, method="exact")
-        return f"{name}: {sum(hits)} of {len(hits)} (90 % interval of the share {exact.low:.2f} to {exact.high:.2f})"
-
-    truths = [found["weights"][0] for found in runs]
-    lines = [
-        share(f"true weight within the {name}", [low <= t <= high for t, (low, high) in zip(truths, ends, strict=True)])
-        for name, ends in (
-            ("90 % interval", [found["interval"] for found in runs]),
-            ("identified set", [found["identified"] for found in runs]),
+    """What all runs together say; shares with their 90 % interval (Clopper and Pearson)."""
+    truths = np.array([found["weights"][:1] for found in runs])
+    lines = []
+    for name in ("interval", "identified"):
+        held = coverage(np.array([[found[name]] for found in runs]), truths, level=0.9)
+        hits = round(float(held.share[0]) * len(runs))
+        lines.append(
+            f"{name} holds the true weight in {hits} of {len(runs)} runs ({held.low[0]:.2f} to {held.high[0]:.2f})"
         )
-    ]
     narrow = [found for found in runs if found["identified"][1] - found["identified"][0] < WIDE]
     if narrow:
         worst = max(abs(found["estimate"][0] - found["weights"][0]) for found in narrow)
         lines.append(f"identified set narrower than {WIDE:g}: {len(narrow)} runs, largest error {worst:.3f}")
     unequal = [found for found in runs if found["weights"][0] != found["weights"][1]]
-    if unequal:
-        right = [np.argmax(found["estimate"]) == np.argmax(found["weights"]) for found in unequal]
-        lines.append(share("right order of the two weights", [bool(hit) for hit in right]))
-    return lines
+    right = sum(same_order(found["estimate"], found["weights"]) for found in unequal)
+    return [*lines, f"weights in the right order: {right} of {len(unequal)} runs in which they differ"]
 
 
 def main() -> None:

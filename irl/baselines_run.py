@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from agents.expert import Expert
-from agents.successor import SuccessorAgent
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.files import read_json
 from cirl_gym.learned_reward import load_reward
-from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model
-from cirl_gym.parameters import TumourParameters
 from cirl_gym.types import FloatArray
 from irl.baselines_judge import MU_EPISODES, Ground, Judge, Truth, ground_of_model, ground_of_simulator
+from irl.run_folder import expert_of_run, settings_of_run, whole_run
 from irl.settings import DemoConfig, FitConfig
 
 VALIDATION = 0.1
@@ -67,22 +64,16 @@ def load_finished(run: Path) -> FinishedRun:
     Raises:
         ValueError: the folder is not a whole run's; the message names the file and what is wrong.
     """
-    try:
-        reward, settings = load_reward(run), read_json(run / "config.json")
-        command = settings.get("command") if isinstance(settings, dict) else None
-        if command not in ("demo", "explain"):
-            raise ValueError(f"{run / 'config.json'} is not the configuration of cirl demo or cirl explain")
+    with whole_run(run):
+        reward, settings = load_reward(run), settings_of_run(run)
         train, test = Batch.load(run / "batch.npz"), Batch.load(run / "test.npz")
         feature_map = reward.among(train.features).feature_map
         fit = settled(restored(FitConfig(), settings["fit"], "fit"), read_json(run / "result.json").get("gammas"))
-        read = _simulated if command == "demo" else _of_table
+        read = _simulated if settings["command"] == "demo" else _of_table
         signs, fit, ground, truth = read(run, settings, fit, train, test, feature_map)
         names = ("config.json", "batch.npz", "test.npz", "expert.npz" if truth else "outcome_model.npz")
         files = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in names}
         return FinishedRun(train, test, feature_map, signs, fit, int(settings["seed"]), ground, truth, files)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{run} is not the folder of a whole run: {told}") from error
 
 
 def settled(fit: FitConfig, gammas: Mapping[str, Any] | None) -> FitConfig:
@@ -117,11 +108,9 @@ def _simulated(
     run: Path, settings: dict[str, Any], fit: FitConfig, train: Batch, test: Batch, feature_map: FeatureMap
 ) -> tuple[FloatArray, FitConfig, Ground, Truth | None]:
     """Of ``cirl demo``: the simulator and the experts can be asked."""
-    parameters = TumourParameters(**settings["parameters"])
-    weights = np.asarray(settings["weights"], dtype=np.float64)
-    agent = SuccessorAgent.load(run / "expert.npz", OracleModel(parameters))
-    expert = Expert.of(agent, weights, settings["kappa"])
-    signs = np.array(DemoConfig(weights=(float(weights[0]), float(weights[1]))).signs, dtype=np.float64)
+    parameters, expert = expert_of_run(run, settings)
+    tumour, side_effects = map(float, settings["weights"])
+    signs = np.array(DemoConfig(weights=(tumour, side_effects)).signs, dtype=np.float64)
     ground = ground_of_simulator(parameters, _seen(train), feature_map, fit.gamma)
     truth = Truth(parameters, expert.w, expert.policy(), expert.probabilities(test))
     return signs, fit.whole(parameters.horizon), ground, truth

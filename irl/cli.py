@@ -274,6 +274,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cirl: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("cirl: stopped; there is no result.json, so nothing will be taken for a result.", file=sys.stderr)
+        print("cirl: stopped; what was not finished left nothing that could be taken for a result.", file=sys.stderr)
         return 130
     return 0

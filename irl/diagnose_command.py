@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents.expert import Expert
 from agents.successor import SuccessorAgent
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
-from cirl_gym.files import read_json, write_text
+from cirl_gym.files import write_text
 from cirl_gym.flipped import Patients, PatientsWorld
 from cirl_gym.learned_reward import LinearReward, load_reward
-from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model
-from cirl_gym.parameters import TumourParameters
 from cirl_gym.rollout import rollout
 from cirl_gym.types import OutcomeModel, Policy
 from irl.diagnosis import Diagnosis, Material, Truth, diagnose
@@ -25,6 +22,7 @@ from irl.findings import ConstantPolicy
 from irl.progress import stages
 from irl.report.diagnosis_console import print_diagnosis
 from irl.report.diagnosis_page import render_diagnosis
+from irl.run_folder import expert_of_run, settings_of_run, whole_run
 
 MOST_TRAINING = 2000
 """Training episodes from which the fresh classifiers learn, at most: more would only take longer."""
@@ -71,32 +69,22 @@ def load_run(run: Path, patients: int, rng: np.random.Generator) -> tuple[Materi
     Raises:
         ValueError: the folder is not a whole run's; the message names the file and what is wrong.
     """
-    try:
-        reward, settings = load_reward(run), read_json(run / "config.json")
-        command = settings.get("command") if isinstance(settings, dict) else None
-        if command not in ("demo", "explain"):
-            raise ValueError(f"{run / 'config.json'} is not the configuration of cirl demo or cirl explain")
+    with whole_run(run):
+        reward, settings = load_reward(run), settings_of_run(run)
         model, train = load_model(run / "outcome_model.npz"), Batch.load(run / "batch.npz")
         agent = SuccessorAgent.load(run / "agent.npz", model)
         reward = reward.among(train.features)
-        if command == "demo":
+        if settings["command"] == "demo":
             test, truth = _fresh(run, settings, patients, rng)
         else:
             test, truth = Batch.load(run / "test.npz"), None
             test = test.take(np.arange(min(len(test), patients)))
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{run} is not the folder of a whole run: {told}") from error
     return _material(model, agent, reward, train, test, rng), truth
 
 
 def _fresh(run: Path, settings: dict[str, Any], patients: int, rng: np.random.Generator) -> tuple[Batch, Truth]:
     """New patients of the run's simulator, treated by the run's expert."""
-    parameters = TumourParameters(**settings["parameters"])
-    agent = SuccessorAgent.load(run / "expert.npz", OracleModel(parameters))
-    weights = np.asarray(settings["weights"], dtype=np.float64)
-    # As agents.expert.successor_expert does: the weights' norm belongs to the temperature.
-    expert = Expert(agent, agent.checked_weights(weights), settings["kappa"] * float(np.abs(weights).sum()))
+    parameters, expert = expert_of_run(run, settings)
     drawn = Patients.draw(parameters, patients, rng)
     policy = expert.policy(int(rng.integers(2**31)))
     test = rollout(PatientsWorld(drawn), policy, patients, rng, deterministic=False)

@@ -115,6 +115,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
     """The fields of :class:`irl.result.Result` that follow from the fit alone."""
     names, posterior, identified = found.feature_map.features, found.posterior, found.identified
     ranges = zip(names, zip(identified.low, identified.high, strict=True), strict=True)
+    curve = identified.profile
     recovered = found.agent.mu(found.weights, splits[0].start, _SEARCHED)
     return {
         "features": names,
@@ -125,6 +126,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
             minimum=identified.minimum,
             tolerance=identified.tolerance,
             not_identifiable=dict(identified.not_identifiable),
+            profile=() if curve is None else tuple(map(tuple, np.column_stack([curve.w, curve.regret]).tolist())),
         ),
         "mu_expert": found.mu_expert.mean,
         "margin": found.loop.margin,

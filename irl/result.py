@@ -36,6 +36,8 @@ class IdentifiedRanges:
     """How far above the minimum still counts as equally well (sampling and solver error)."""
     not_identifiable: dict[str, str]
     """Features whose weight the data cannot tell, with the reason."""
+    profile: tuple[tuple[float, float, float], ...] = ()
+    """Of two features, (weight, weight, regret) along the allowed weights, in order; else empty."""
 
     def __post_init__(self) -> None:
         check_types(self, "identified_set")

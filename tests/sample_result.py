@@ -32,6 +32,10 @@ LONG_NAMES = (
 )
 
 
+REGRETS = tuple((-k / 20, k / 20 - 1, 0.012 + abs(k / 20 - 0.3)) for k in range(21))
+"""Regret of weights from (0, -1) to (-1, 0), least at (-.3, -.7)."""
+
+
 def features_of(d: int) -> tuple[str, ...]:
     return ("tumour_volume", "side_effects") if d == 2 else LONG_NAMES[:d]
 
@@ -63,7 +67,9 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "features": features,
         "weights": w,
         "intervals": {name: (w[i] - spread[i], w[i] + spread[i]) for i, name in enumerate(features)},
-        "identified_set": IdentifiedRanges(ranges, 0.012, 0.04, {} if d == 2 else {features[-1]: "constant"}),
+        "identified_set": IdentifiedRanges(
+            ranges, 0.012, 0.04, {} if d == 2 else {features[-1]: "constant"}, REGRETS if d == 2 else ()
+        ),
         "mu_expert": mu,
         "margin": rounds[-1].margin,
         "rounds": tuple(rounds),

@@ -26,6 +26,7 @@ TOP = {
     "irl.tune_command",
     "irl.diagnose_command",
     "irl.compare_command",
+    "irl.run_folder",
     "irl.baselines_methods",
     "irl.baselines_run",
     "irl.baselines_command",

@@ -141,7 +141,7 @@ def test_being_stopped_is_said_and_exits_with_130(tiny, monkeypatch, capsys):
     monkeypatch.setattr("irl.commands.simulate", stopped)
     assert main(["demo", "--quick", "--out", "here"]) == 130
     error = capsys.readouterr().err
-    assert "cirl: stopped; there is no result.json" in error
+    assert "cirl: stopped; what was not finished left nothing" in error
     assert "Traceback" not in error
     assert not (tiny / "here" / "result.json").exists()
 

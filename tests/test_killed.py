@@ -75,7 +75,7 @@ def test_a_run_that_is_stopped_leaves_no_result(how, tmp_path):
     assert "Traceback" not in error
     if how == signal.SIGINT:
         assert run.returncode == 130
-        assert "cirl: stopped; there is no result.json" in error
+        assert "cirl: stopped; what was not finished left nothing" in error
     else:
         assert run.returncode == -signal.SIGKILL
 

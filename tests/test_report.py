@@ -100,7 +100,7 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     result, what_if = sample_result(d), sample_what_if(d)
     page = Page(render(result, what_if))
     pictures = [attrs for tag, attrs in page.tags if tag == "svg"]
-    assert len(pictures) == 5
+    assert len(pictures) == (6 if d == 2 else 5)  # the regret of all weights is drawn for two
     assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
     # Windows of time and discount factors have tables alone.
     assert page.text.count("What it shows") == page.text.count("How to read it") == 4 + 2
@@ -128,6 +128,7 @@ def test_without_a_what_if_the_section_is_absent() -> None:
     assert "What if" not in page.text
     assert [attrs["class"] for tag, attrs in page.tags if tag == "svg"] == [
         "picture weights",
+        "picture regret",
         "picture accuracy",
         "picture agreement",
         "picture margins",

@@ -310,7 +310,7 @@ class TestOtherRuns:
         said = lines(capsys)
         assert "going on with the run that was stopped" in said[0]
         assert said[1] == "the same command, given again, goes on from here."
-        assert said[2].startswith("stopped; there is no result.json")
+        assert said[2].startswith("stopped; what was not finished left nothing")
         trained = []
         train = commands.simulate
         monkeypatch.setattr(

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from irl.report import held_out_rows, rows, time_rows
 from irl.report.held_out_plots import agreement_svg
 from irl.report.plots import accuracy_svg, margins_svg, weights_svg, what_if_svg
+from irl.report.regret_plot import regret_svg
 from irl.report.what_if import WhatIf
 from irl.result import Result
 from irl.time_sentences import SAME_PATIENTS, TRADE_OFF
@@ -31,6 +32,7 @@ def render(result: Result, what_if: WhatIf | None = None) -> str:
         weights_rows=rows.weight_rows(result),
         readings_head=rows.reading_head(result),
         readings_rows=rows.reading_rows(result),
+        regret_picture=Markup(regret_svg(result)) if result.identified_set.profile else None,
         held_out_rows=held_out_rows,
         agreement_picture=Markup(agreement_svg(result.agreement)) if result.agreement else None,
         time_rows=time_rows,
