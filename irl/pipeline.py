@@ -43,7 +43,7 @@ from irl.mixture import Mixture, closest_mixture
 from irl.model_spread import MemberFinding, with_model_spread
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult
-from irl.preferences import judged_preferences
+from irl.preferences import judged_preferences, spread_weights
 from irl.progress import Reporter, Stages
 from irl.quality_control import quality_control
 from irl.quality_record import Quality
@@ -171,7 +171,7 @@ def fit(
     # 9. Weights, and what the data cannot tell.
     with run.stage("weights") as report:
         posterior, pool = judged_preferences(agent.psi, train, signs, config.posterior, judging, report)
-        identified = _identified(agent, mu, loop, posterior, train, signs, config)
+        identified = _identified(agent, mu, loop, posterior, train, signs, config, draw("identified", 1)[0])
     quality = quality_control(agent, world, signs, loop, posterior, config.quality, draw, run)
     windows = _windows(agent, pool, signs, config, seed, run)
     posterior, members = _members(posterior, world, train, signs, config, seed, run, kept)
@@ -277,9 +277,12 @@ def _identified(
     train: Batch,
     signs: FloatArray,
     config: FitConfig,
+    rng: np.random.Generator,
 ) -> IdentifiedSet:
-    """The set of weights that explain mu_E equally well, against all policies that the loop and the posterior found."""
-    mus = np.concatenate([loop.mus, agent.mu(posterior.mean, train.start, config.starts)[None]])
+    """The set of weights that explain mu_E equally well, against the policies of the loop, the posterior and others."""
+    # A loop that ends early has found few policies, and weights are excluded only by policies that beat the experts.
+    tried = [posterior.mean, *spread_weights(signs, config.posterior.plans, rng)]
+    mus = np.concatenate([loop.mus, [agent.mu(w, train.start, config.starts) for w in tried]])
     erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
     tolerance = sampling_tolerance(mu, signs) + erring
     named = not_identifiable(train, agent.feature_map.features)

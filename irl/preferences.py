@@ -78,7 +78,7 @@ def infer_preferences(
     Returns:
         The posterior, and the pool of plans that it was computed with.
     """
-    spread = _spread_weights(signs, config.plans, rng)
+    spread = spread_weights(signs, config.plans, rng)
     total = len(spread) + _NEAR_ROUNDS * config.near_plans
     done = 0
 
@@ -134,7 +134,7 @@ def posterior_of(
     return sample_posterior(pool.log_likelihoods, signs, rng, budget=config.budget)
 
 
-def _spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> FloatArray:
+def spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> FloatArray:
     """Evenly along the allowed part of the sphere for two features, else drawn uniformly."""
     d = len(signs)
     if d == 2:
