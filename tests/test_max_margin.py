@@ -130,7 +130,7 @@ def test_an_exact_world_gives_the_order_of_the_weights(truth):
     for seed in range(8):
         w0 = draw_weights([0, 0], np.random.default_rng(seed))
         result = max_margin(expert.mu, five_states.solve, w0)
-        assert result.stop == "converged"
+        assert result.stop in ("converged", "already matched")
         assert result.margin < 1e-3
         margins = [r.margin for r in result.rounds]
         assert margins == sorted(margins, reverse=True)
