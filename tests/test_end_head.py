@@ -189,3 +189,16 @@ def test_ends_beyond_no_line_keep_a_rate_beside_the_lines():
     )
     assert report.kind == "lines"
     assert head.rate == pytest.approx(0.05 * 10 / 12, abs=0.012)
+
+
+def test_ends_that_one_line_explains_are_no_evidence_of_another():
+    """Whoever ended beyond x = 0 had also, by chance, the largest y."""
+    x = np.concatenate([np.full(6, -1.0), np.linspace(1, 5, 40)])
+    y = np.concatenate([np.linspace(8, 9, 6), np.linspace(0, 5, 40)])
+    base = one_feature(list(x[:6]), list(x[6:]))
+    obs = np.concatenate([base.obs, np.stack([np.zeros(46), y], axis=1)[..., None]], axis=2)
+    lines = EndLines.from_batch(
+        replace(base, obs=obs, features=("x", "y")), Scaler(np.zeros(2), np.ones(2)), np.ones(2)
+    )
+    assert lines.low.tolist() == [-1.0, -np.inf]
+    assert lines.high.tolist() == [np.inf, np.inf]

@@ -65,8 +65,20 @@ class EndLines:
         Ends that all have the very same outcome have it at a limit (a volume of 0), which then is the line.
         """
         outcomes, ended = train.next_obs[train.mask].astype(np.float64), end_labels(train)[train.mask] > 0
-        low = np.array([_line(column, ended) for column in outcomes.T])
-        high = np.array([-_line(-column, ended) for column in outcomes.T])
+        signed = np.concatenate([outcomes, -outcomes], axis=1)
+        lines, unexplained = np.full(signed.shape[1], -np.inf), ended.copy()
+        # The line that most ends lie beyond comes first: ends that it explains are no evidence of another one, beyond
+        # which they lie by chance.
+        for _ in range(signed.shape[1]):
+            found = np.array([_line(column, ended, unexplained) for column in signed.T])
+            beyond = [int((unexplained & (column <= line)).sum()) for column, line in zip(signed.T, found, strict=True)]
+            first = int(np.argmax(beyond))
+            if beyond[first] == 0:
+                break
+            lines[first] = found[first]
+            unexplained &= signed[:, first] > lines[first]
+        low, high = np.split(lines, 2)
+        high = -high
         return cls(low, high, np.maximum(noise, 1e-6 * scaler.scale), scaler)
 
     @property
@@ -106,12 +118,12 @@ class EndLines:
         return np.concatenate(parts, axis=-1, dtype=np.float32)
 
 
-def _line(outcomes: FloatArray, ended: BoolArray) -> float:
-    """The value of ``outcomes [R]`` below which only ends lie; -inf if there are too few of them."""
+def _line(outcomes: FloatArray, ended: BoolArray, unexplained: BoolArray) -> float:
+    """The value of ``outcomes [R]`` below which only ends lie; -inf if too few of them are not explained yet."""
     if ended.all():
         return -np.inf
     went_on = float(outcomes[~ended].min())
-    beyond = outcomes[ended & (outcomes < went_on)]
+    beyond = outcomes[unexplained & (outcomes < went_on)]
     if len(beyond) < FEWEST_BEYOND:
         return -np.inf
     nearest = float(beyond.max())
