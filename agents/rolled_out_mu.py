@@ -9,6 +9,7 @@ import numpy as np
 
 from agents.successor_training import Problem
 from cirl_gym.batch import Batch
+from cirl_gym.even_rows import even_rows
 from cirl_gym.rollout import rollout
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Policy, Step
 from cirl_gym.worlds import CounterfactualWorld, foresee
@@ -84,8 +85,7 @@ def rolled_out_mu(policy: Policy, problem: Problem, config: RollOutConfig | None
         seed: of the residuals of sampled outcomes; the same seed gives every policy the same ones.
     """
     config = config or RollOutConfig()
-    n = len(problem.starts)
-    first = problem.starts[np.linspace(0, n - 1, min(config.episodes, n)).astype(np.int64)]
+    first = problem.starts[even_rows(len(problem.starts), config.episodes)]
     world = EndlessWorld(CounterfactualWorld(problem.model, first, problem.horizon, outcome=config.outcome))
     played = rollout(world, policy, len(first), np.random.default_rng(seed))
     mu: FloatArray = mu_along(problem, played).mean(axis=0)

@@ -32,6 +32,7 @@ from agents.planning import Search, best_plan, plan
 from agents.staged_network import StagedNetwork
 from agents.successor_policy import SuccessorPolicy
 from cirl_gym.batch import Batch
+from cirl_gym.even_rows import even_rows
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
@@ -190,7 +191,7 @@ class SuccessorAgent:
         """
         n = len(starts)
         states, weights = self.model.start(starts), np.tile(self.checked_weights(w), (n, 1))
-        rows = np.linspace(0, n - 1, min(searched or n, n)).astype(np.int64)
+        rows = even_rows(n, searched or n)
         found = best_plan(self._search(self.width), 0, states[rows], weights[rows])
         if len(rows) == n:
             return np.asarray(found.mean(axis=0))

@@ -16,7 +16,7 @@ from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl.baselines import METHODS, SCHEMA, Baselines, Row, chosen_methods
-from irl.baselines_judge import RETURN_EPISODES, Judge, habits
+from irl.baselines_judge import Judge, habits
 from irl.baselines_methods import Given, planned_stages, settings_of, solve
 from irl.baselines_run import FinishedRun, load_finished
 from irl.dsfn_baseline import DSFNLoopConfig
@@ -25,6 +25,7 @@ from irl.records import build, plain
 from irl.report.baselines_console import print_baselines
 from irl.result import installed_versions
 from irl.settings import FitConfig
+from irl.simulated_returns import RETURN_EPISODES
 from irl.unfinished import code_digest
 
 BASELINES = "baselines.json"

@@ -12,16 +12,15 @@ from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
-from cirl_gym.rollout import act_along, returns, rollout
+from cirl_gym.rollout import act_along, rollout
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel, Policy, World
 from cirl_gym.worlds import CounterfactualWorld, TumourWorld
 from irl.feature_expectations import expert_mu, phi_along
 from irl.metrics import accuracy, ceiling, majority, repeat_last_action, same_order, weight_error
+from irl.simulated_returns import mean_and_error, simulated_returns
 
 MU_EPISODES = 1000
 """Training episodes whose patients the feature expectations are compared on, at most."""
-RETURN_EPISODES = 500
-"""Patients of a return, as many as ``cirl demo`` draws, and with the same seed the same ones."""
 
 
 class Habit:
@@ -77,25 +76,27 @@ class Ground:
     def mu(self, policy: Policy, rng: np.random.Generator) -> FloatArray:
         """``[d]`` the policy's feature expectation, as a mean over the patients."""
         played = rollout(self.world, policy, len(self.start[1]), rng, start=self.start)
-        return self._mu(played)
-
-    def _mu(self, batch: Batch) -> FloatArray:
-        return expert_mu(phi_along(self.model, self.feature_map, batch), batch, self.gamma).mean
+        return _mu(self.model, self.feature_map, played, self.gamma)
 
 
 def ground_of_simulator(parameters: TumourParameters, seen: Batch, feature_map: FeatureMap, gamma: float) -> Ground:
     """The simulator, with its noise; phi is exact."""
     world, model = TumourWorld(parameters), OracleModel(parameters)
-    mu = expert_mu(phi_along(model, feature_map, seen), seen, gamma).mean
+    mu = _mu(model, feature_map, seen, gamma)
     return Ground("the simulator", world, world.start(seen.start.astype(np.float64)), model, feature_map, gamma, mu)
 
 
 def ground_of_model(model: OutcomeModel, seen: Batch, feature_map: FeatureMap, gamma: float, horizon: int) -> Ground:
     """The world model of one outcome model, which is the same for every method: h' = (h, a, phi(h, a))."""
     world = CounterfactualWorld(model, seen.start, horizon)
-    mu = expert_mu(phi_along(model, feature_map, seen), seen, gamma).mean
+    mu = _mu(model, feature_map, seen, gamma)
     start = (model.start(seen.start), seen.start)
     return Ground("the run's own world model", world, start, model, feature_map, gamma, mu)
+
+
+def _mu(model: OutcomeModel, feature_map: FeatureMap, batch: Batch, gamma: float) -> FloatArray:
+    """``[d]`` mean discounted phi over the episodes of a batch."""
+    return expert_mu(phi_along(model, feature_map, batch), batch, gamma).mean
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,8 @@ class Judge:
         }
         if self.truth is not None and self._best is not None:
             earned = self._returns(self.truth, policy)
-            measured["return_"], measured["return_error"] = _estimate(earned)
-            measured["behind"], measured["behind_error"] = _estimate(self._best - earned)
+            measured["return_"], measured["return_error"] = mean_and_error(earned)
+            measured["behind"], measured["behind_error"] = mean_and_error(self._best - earned)
         return measured
 
     def weights(self, w: FloatArray | None) -> dict[str, Any]:
@@ -151,11 +152,5 @@ class Judge:
         return {"weight_error": float(weight_error(w, truth).max()), "right_order": same_order(w, truth)}
 
     def _returns(self, truth: Truth, policy: Policy) -> FloatArray:
-        """``[RETURN_EPISODES]`` one per patient."""
-        world, rng = TumourWorld(truth.parameters), np.random.default_rng([self.seed, 1])
-        return returns(rollout(world, policy, RETURN_EPISODES, rng), self.ground.feature_map, truth.weights)
-
-
-def _estimate(values: FloatArray) -> tuple[float, float]:
-    """Mean and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+        """One per patient; with the run's seed they are those of ``cirl demo``."""
+        return simulated_returns(policy, truth.parameters, self.ground.feature_map, truth.weights, self.seed)

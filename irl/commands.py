@@ -27,6 +27,7 @@ from irl.report.page import render
 from irl.report.what_if import imagine
 from irl.result import Result, installed_versions
 from irl.settings import DemoConfig, ExplainConfig
+from irl.simulated_returns import RETURN_EPISODES
 from irl.unfinished import identity_of, remove, unfinished
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _WRITTEN = (
     "posterior.npz",
     "expert.npz",
 )
-_RETURN_EPISODES = 500
 
 
 def demo(config: DemoConfig, out: Path) -> Result:
@@ -72,7 +72,7 @@ def demo(config: DemoConfig, out: Path) -> Result:
             chosen = findings.chosen_actions(found, simulated.test)
             met = findings.measured_accuracy(chosen, simulated.train, simulated.test, chances)
             likely = findings.measured_likelihood(found, simulated.train, simulated.test, chances)
-            earned = findings.measured_returns(found, simulated, config.parameters, _RETURN_EPISODES, config.seed)
+            earned = findings.measured_returns(found, simulated, config.parameters, RETURN_EPISODES, config.seed)
             error = findings.measured_error(found, simulated.test, config.parameters)
             parts = findings.parts(found, splits)
     result = Result(

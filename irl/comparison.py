@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from cirl_gym.even_rows import even_rows
 from cirl_gym.features import FeatureMap
 from cirl_gym.types import FloatArray
 from irl.records import check_types, plain, require
@@ -175,7 +176,7 @@ def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
 
 def thinned(draws: FloatArray) -> FloatArray:
     """At most :data:`MOST_DRAWS` rows, spread evenly over all of them."""
-    rows = np.linspace(0, len(draws) - 1, min(len(draws), MOST_DRAWS)).astype(np.int64)
+    rows = even_rows(len(draws), MOST_DRAWS)
     return draws[rows]
 
 

@@ -10,9 +10,9 @@ from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.diagnostics import counterfactual_error, factual_error
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
-from cirl_gym.rollout import act_along, returns, rollout
+from cirl_gym.rollout import act_along, rollout
 from cirl_gym.types import FloatArray, IntArray, Policy
-from cirl_gym.worlds import CounterfactualWorld, TumourWorld
+from cirl_gym.worlds import CounterfactualWorld
 from irl.held_out import HeldOutConfig, first_episodes, held_out_likelihood, held_out_plans
 from irl.held_out_record import HeldOutLikelihood
 from irl.max_margin import MaxMarginResult
@@ -20,6 +20,7 @@ from irl.metrics import accuracy, ceiling, majority, repeat_last_action
 from irl.outcome_sentences import expectation_sentences, per, seen_sentences
 from irl.pipeline import Fit, Simulated
 from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
+from irl.simulated_returns import mean_and_error, simulated_returns
 from irl.time_sentences import gamma_sentences, window_sentences
 from irl.verdict import Evidence, Verdict, loop_sentences, verdict, verdict_sentences
 
@@ -96,9 +97,8 @@ def measured_returns(
     }
     estimates = {}
     for name, policy in policies.items():
-        batch = rollout(TumourWorld(parameters), policy, episodes, np.random.default_rng([seed, 1]))
-        values = returns(batch, feature_map, simulated.expert.w)
-        estimates[name] = Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(episodes)))
+        earned = simulated_returns(policy, parameters, feature_map, simulated.expert.w, seed, episodes)
+        estimates[name] = Estimate(*mean_and_error(earned))
     return estimates
 
 

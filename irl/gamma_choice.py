@@ -19,6 +19,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from cirl_gym.batch import Batch
+from cirl_gym.even_rows import even_rows
 from cirl_gym.types import FloatArray
 from irl.gamma_record import GammaChoice, GammaTried, check_gammas
 from irl.held_out import HeldOutConfig, averaged_log_likelihood, held_out_plans
@@ -89,7 +90,7 @@ def held_out_log_likelihood(solved: Solved[Agent], batch: Batch, width: int | No
     a discount factor that leaves them more open would lose for its false confidence, not for its fit.
     """
     posterior = solved.posterior
-    rows = np.linspace(0, len(posterior.draws) - 1, min(len(posterior.draws), _DRAWS)).astype(np.int64)
+    rows = even_rows(len(posterior.draws), _DRAWS)
     pool = held_out_plans(partial(solved.agent.psi, batch), posterior, batch, HeldOutConfig(width=width))
     return averaged_log_likelihood(pool, posterior.draws[rows], posterior.kappa_draws[rows])
 

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.batch import Batch
+from cirl_gym.even_rows import even_rows
 from cirl_gym.types import FloatArray, IntArray
 from irl.held_out_record import AgreementOverTime, HeldOutLikelihood, LogLikelihood
-from irl.likelihood import action_log_likelihood, per_decision, taken_log_probabilities
+from irl.likelihood import action_log_likelihood, by_episode, per_decision, taken_log_probabilities
 from irl.metrics import accuracy_by_step
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult
@@ -49,7 +50,7 @@ def first_episodes(batch: Batch, decisions: int) -> Batch:
 
 def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: HeldOutConfig) -> PlanPool:
     """Plans along held-out histories, optimal for the posterior mean and for some draws evenly spread over them."""
-    rows = np.linspace(0, len(posterior.draws) - 1, min(config.plans, len(posterior.draws))).astype(np.int64)
+    rows = even_rows(len(posterior.draws), config.plans)
     weights = [posterior.mean, *posterior.draws[rows]]
     return PlanPool(batch, np.stack([psi(w, config.width) for w in weights]))
 
@@ -68,9 +69,8 @@ def averaged_log_likelihood(pool: PlanPool, w: FloatArray, kappas: FloatArray) -
         value = kappa * pool.q(weights)[pool.batch.mask]
         share = np.exp(value - value.max(axis=1, keepdims=True))
         chance += share[steps, taken] / share.sum(axis=1)
-    logs = np.zeros((*pool.batch.actions.shape, pool.batch.n_actions))
-    logs[pool.batch.mask] = np.log(np.maximum(chance / len(kappas), _TINY))[:, None]
-    return taken_log_probabilities(logs, pool.batch)
+    # A mean of chances can be above 1 by rounding.
+    return by_episode(np.minimum(np.log(np.maximum(chance / len(kappas), _TINY)), 0.0), pool.batch)
 
 
 def held_out_likelihood(
@@ -96,7 +96,7 @@ def held_out_likelihood(
         ValueError: shapes do not match, or a number is no log-probability.
     """
     batch = pool.batch
-    rows = np.linspace(0, len(posterior.draws) - 1, min(draws, len(posterior.draws))).astype(np.int64)
+    rows = even_rows(len(posterior.draws), draws)
     counts = np.bincount(train.actions[train.mask], minlength=batch.n_actions) + 1.0
     even = np.full(batch.n_actions, -np.log(batch.n_actions))
     known = None if expert is None else np.log(np.maximum(expert, _TINY))

@@ -36,14 +36,13 @@ def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt
     short = live[steps, best] - live[steps, batch.actions[batch.mask]]
     others = np.arange(batch.n_actions) != best[:, None]
     below = np.ascontiguousarray((live - live[steps, best][:, None])[others].reshape(len(live), -1).T)
-    first = np.concatenate([[0], np.cumsum(batch.lengths)[:-1]])
     result = np.empty((len(levels), len(batch)))
     scratch = np.empty_like(below)  # many kappas, many steps: what is written again is not asked for again
     for i, kappa in enumerate(levels):
         np.exp(np.multiply(below, kappa, out=scratch), out=scratch)
         lost = np.log(1.0 + scratch.sum(axis=0))
         lost += kappa * short
-        result[i] = -np.add.reduceat(lost, first)
+        result[i] = -by_episode(lost, batch)
     return result
 
 
@@ -65,9 +64,7 @@ def taken_log_probabilities(log_probabilities: npt.NDArray[np.floating], batch: 
     taken = each[np.arange(len(each)), batch.actions[batch.mask]].astype(np.float64)
     if not (taken <= 1e-9).all():
         raise ValueError("log-probabilities must be numbers and not above 0")
-    first = np.concatenate([[0], np.cumsum(batch.lengths)[:-1]])
-    sums: FloatArray = np.add.reduceat(np.minimum(taken, 0.0), first)
-    return sums
+    return by_episode(np.minimum(taken, 0.0), batch)
 
 
 def per_decision(log_likelihood: FloatArray, batch: Batch) -> tuple[float, float]:
@@ -82,6 +79,13 @@ def per_decision(log_likelihood: FloatArray, batch: Batch) -> tuple[float, float
     rest, groups = total - mean * decisions, len(decisions)
     error = np.sqrt(groups / max(groups - 1, 1) * (rest**2).sum()) / decisions.sum()
     return float(mean), float(error)
+
+
+def by_episode(decisions: FloatArray, batch: Batch) -> FloatArray:
+    """``[N]`` sums over each episode of numbers ``[R]``, one per action taken in the order of ``batch.mask``."""
+    first = np.concatenate([[0], np.cumsum(batch.lengths)[:-1]])
+    sums: FloatArray = np.add.reduceat(decisions, first)
+    return sums
 
 
 def by_group(log_likelihood: FloatArray, groups: Sequence[str]) -> FloatArray:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cirl_gym.even_rows import even_rows
 from cirl_gym.types import FloatArray
 from irl.posterior import PosteriorResult
 
@@ -45,7 +46,7 @@ def with_model_spread(posterior: PosteriorResult, members: Sequence[MemberFindin
     every = [posterior, *(member.posterior for member in members)]
     # As many draws of each: a mixture with equal shares.
     n = min(len(one.draws) for one in every)
-    kept = [np.linspace(0, len(one.draws) - 1, n).astype(np.int64) for one in every]
+    kept = [even_rows(len(one.draws), n) for one in every]
     draws = np.concatenate([one.draws[rows] for one, rows in zip(every, kept, strict=True)])
     kappas = np.concatenate([one.kappa_draws[rows] for one, rows in zip(every, kept, strict=True)])
     low, high = np.quantile(draws, TAILS, axis=0)

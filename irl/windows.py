@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from cirl_gym.types import FloatArray, IntArray
+from cirl_gym.even_rows import even_rows
+from cirl_gym.types import FloatArray
 from irl.likelihood import action_log_likelihood
 from irl.plan_pool import PlanPool
 from irl.posterior import TAILS, PosteriorResult
@@ -118,7 +119,7 @@ def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, F
     It is the posterior's covariance of the weights with the patient's log-likelihood (the infinitesimal jackknife for
     posterior means): the first-order form of a bootstrap over patients, for any number of features.
     """
-    rows = _spread_rows(posterior, _INFLUENCE_DRAWS)
+    rows = even_rows(len(posterior.draws), _INFLUENCE_DRAWS)
     draws, kappas = posterior.draws[rows], posterior.kappa_draws[rows]
     said = np.stack([pool.group_log_likelihood(w, kappas[i : i + 1])[0] for i, w in enumerate(draws)])
     moved = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(rows) - 1, 1)
@@ -140,7 +141,7 @@ def change(
        in the other. So each patient's influence on both means is taken together, and its spread over patients is the
        standard error of their difference, however the two depend on each other.
     """
-    ours, theirs = (one.draws[_spread_rows(one, _COMPARED_DRAWS)] for one in (after, before))
+    ours, theirs = (one.draws[even_rows(len(one.draws), _COMPARED_DRAWS)] for one in (after, before))
     nothing = np.zeros(len(after.mean))
     patients = sorted({*influence_before, *influence_after})
     both = np.array([influence_after.get(p, nothing) - influence_before.get(p, nothing) for p in patients])
@@ -192,13 +193,6 @@ def gain(part: PlanPool, exact: PlanPool, posterior: PosteriorResult) -> float:
     q = (part.q(posterior.mean), exact.q(posterior.mean))
     one, two = (action_log_likelihood(values, part.batch, kappas)[0] for values in q)
     return float(np.abs(two - one).sum() / part.batch.n_steps)
-
-
-def _spread_rows(posterior: PosteriorResult, most: int) -> IntArray:
-    """At most so many draws, spread evenly over all of them."""
-    n = len(posterior.draws)
-    rows: IntArray = np.linspace(0, n - 1, min(n, most)).astype(np.int64)
-    return rows
 
 
 def _weights(posterior: PosteriorResult) -> WindowWeights:
