@@ -6,6 +6,7 @@ The baseline that says how well the expert can be copied without asking what the
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from agents.allowed_actions import only_allowed
 from agents.carried_memory import cleared, scaled_inputs, warn_of_lost_history
 from agents.logistic import LogisticFit, episode_losses, fit_logistic
+from cirl_gym.action_rules import ActionRules, among_allowed
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.checkpoint import History
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
@@ -87,12 +90,22 @@ class CloningNetwork(nn.Module):
 
 
 class CloningPolicy:
-    """The cloned expert as a :class:`~cirl_gym.types.Policy`; its memory is the LSTM's two states ``[n, H]``."""
+    """The cloned expert as a :class:`~cirl_gym.types.Policy`; its memory is the LSTM's two states ``[n, H]``.
 
-    def __init__(self, network: CloningNetwork, scaler: Scaler, rng: np.random.Generator) -> None:
+    Args:
+        network: gives logits.
+        scaler: of its inputs.
+        rng: of drawn actions.
+        rules: what they forbid has no probability; None: nothing is forbidden.
+    """
+
+    def __init__(
+        self, network: CloningNetwork, scaler: Scaler, rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> None:
         self.network = network
         self.scaler = scaler
         self.rng = rng
+        self.rules = rules
 
     def predict(
         self,
@@ -117,12 +130,17 @@ class CloningPolicy:
             return probability.argmax(axis=1).astype(np.int64), memory
         # One number per row, whatever the number of actions: the first action whose cumulative probability reaches it.
         below = np.cumsum(probability, axis=1)[:, :-1] < self.rng.random((len(probability), 1))
-        return below.sum(axis=1).astype(np.int64), memory
+        chosen = below.sum(axis=1).astype(np.int64)
+        if self.rules is not None:
+            # A sum that rounding leaves below 1 could, once in 1e16 draws, end at a forbidden action.
+            impossible = np.take_along_axis(probability, chosen[:, None], axis=1)[:, 0] == 0
+            chosen = np.where(impossible, probability.argmax(axis=1), chosen)
+        return chosen, memory
 
     def step(
         self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
     ) -> tuple[FloatArray, tuple[Float32Array, Float32Array]]:
-        """Probabilities ``[n, A]`` and the new memory; arguments as for :meth:`predict`."""
+        """Probabilities ``[n, A]``, 0 where forbidden, and the new memory; arguments as for :meth:`predict`."""
         inputs = scaled_inputs("CloningPolicy", observation, self.scaler, self.network.n_actions)
         if state is None:
             warn_of_lost_history("CloningPolicy", inputs[:, self.network.n_features :])
@@ -132,26 +150,38 @@ class CloningPolicy:
             rows = torch.from_numpy(inputs)
             following = lstm_step(self.network.lstm, rows, *memory)
             logits = self.network.logits(rows, following[0])
+            if self.rules is not None:
+                allowed = self.rules.allowed_next(np.asarray(observation, dtype=np.float32))
+                logits = only_allowed(logits, torch.from_numpy(allowed))
             probability: FloatArray = torch.softmax(logits.double(), dim=-1).numpy()
         return probability, (following[0].numpy(), following[1].numpy())
 
     def log_probabilities(self, batch: Batch) -> FloatArray:
-        """``[N, T, A]`` log-probability of every action after every history; 0 on padding."""
+        """``[N, T, A]`` log-probability of every action after every history; 0 on padding.
+
+        Minus infinity where an action was not allowed: by the batch, or, where it does not say, by the policy's rules.
+        """
+        allowed = batch.allowed
+        if allowed is None and self.rules is not None:
+            allowed = self.rules.allowed_along(batch)[:, :-1]
         with torch.inference_mode():
             inputs = torch.from_numpy(sequence_inputs(self.scaler, batch)[:, :-1])
-            logs = torch.log_softmax(self.network.sequence_logits(inputs).double(), dim=-1).numpy()
+            logits = self.network.sequence_logits(inputs).double().numpy()
+            logs = torch.log_softmax(torch.from_numpy(among_allowed(logits, allowed)), dim=-1).numpy()
         return np.where(batch.mask[..., None], logs, 0.0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write network and scaler whole, without pickle; the generator is not part of it."""
+        """Write network and scaler whole, without pickle; generator and rules are not part of it."""
         sizes = {"n_features": self.network.n_features, "n_actions": self.network.n_actions}
         arrays = {f"network.{name}": array for name, array in module_arrays(self.network).items()}
         arrays |= {"scaler.mean": self.scaler.mean, "scaler.scale": self.scaler.scale}
         write_model_file(path, {"kind": "cloning", **sizes, "config": asdict(self.network.config)}, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], rng: np.random.Generator) -> CloningPolicy:
-        """Read what :meth:`save` wrote; actions are drawn with the generator given.
+    def load(
+        cls, path: str | os.PathLike[str], rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> CloningPolicy:
+        """Read what :meth:`save` wrote; actions are drawn with the generator given and among those the rules allow.
 
         Raises:
             ValueError: the file is not a whole cloned policy; the message names it.
@@ -167,7 +197,7 @@ class CloningPolicy:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a whole cloned policy: {error!r}") from error
         network.eval()
-        return cls(network, scaler, rng)
+        return cls(network, scaler, rng, rules)
 
 
 @dataclass(frozen=True)
@@ -190,8 +220,12 @@ def fit_cloning(
     config: CloningConfig,
     rng: np.random.Generator,
     progress: Progress | None = None,
+    *,
+    rules: ActionRules | None = None,
 ) -> CloningFit:
     """Fit a logistic regression, then the network from there, and stop by the validation episodes.
+
+    Where the batches say which actions were allowed (``Batch.allowed``), each decision is learnt as one among those.
 
     Args:
         train: the expert's episodes.
@@ -199,12 +233,15 @@ def fit_cloning(
         config: settings.
         rng: first weights, order of episodes and dropout; the policy draws its actions from a child of it.
         progress: called with (epochs done, epochs planned).
+        rules: what is forbidden, to the experts and to the policy.
 
     Raises:
-        ValueError: the batches do not fit together, or training did not stay finite.
+        ValueError: the batches do not fit together or with the rules, or training did not stay finite.
     """
     if (train.features, train.action_names) != (validation.features, validation.action_names):
         raise ValueError("the training and the validation batch do not have the same features and actions")
+    if rules is not None:
+        train, validation = rules.masked(train), rules.masked(validation)
     seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
     scaler = Scaler.from_batch(train)
     base = fit_logistic(train, validation, scaler, config.priors)
@@ -212,17 +249,8 @@ def fit_cloning(
         network = CloningNetwork(len(train.features), train.n_actions, config)
     network.start_from(base)
     start = module_arrays(network)
-    inputs, held_out = (torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]) for batch in (train, validation))
-    placed, targets, mask = (
-        rows.to(config.training.device)
-        for rows in (inputs, torch.from_numpy(train.actions.copy()), torch.from_numpy(train.mask))
-    )
-
-    def loss(chosen: Tensor, _share: float) -> Tensor:
-        live = mask[chosen]
-        # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
-        hidden = network.lstm(placed[chosen])[0][live]
-        return cross_entropy(network.logits(placed[chosen][live], hidden), targets[chosen][live])
+    loss = _loss(network, scaler, train, config.training.device)
+    held_out = torch.from_numpy(sequence_inputs(scaler, validation)[:, :-1])
 
     def validation_losses() -> FloatArray:
         with torch.no_grad():
@@ -238,4 +266,28 @@ def fit_cloning(
     kept = bool(gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)))
     if not kept:
         load_module_arrays(network, start)
-    return CloningFit(CloningPolicy(network, scaler, np.random.default_rng(seeds[2])), history, base.prior, kept)
+    policy = CloningPolicy(network, scaler, np.random.default_rng(seeds[2]), rules)
+    return CloningFit(policy, history, base.prior, kept)
+
+
+def _loss(network: CloningNetwork, scaler: Scaler, batch: Batch, device: str) -> Callable[[Tensor, float], Tensor]:
+    """Log-loss of the actions taken in chosen episodes, among those that were allowed."""
+    inputs, targets, mask = (
+        rows.to(device)
+        for rows in (
+            torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]),
+            torch.from_numpy(batch.actions.copy()),
+            torch.from_numpy(batch.mask),
+        )
+    )
+    allowed = None if batch.allowed is None else torch.from_numpy(batch.allowed.copy()).to(device)
+
+    def loss(chosen: Tensor, _share: float) -> Tensor:
+        live = mask[chosen]
+        # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
+        hidden = network.lstm(inputs[chosen])[0][live]
+        logits = network.logits(inputs[chosen][live], hidden)
+        logits = only_allowed(logits, None if allowed is None else allowed[chosen][live])
+        return cross_entropy(logits, targets[chosen][live])
+
+    return loss

@@ -22,6 +22,7 @@ What differs here from its authors:
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -31,9 +32,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
+from agents.allowed_actions import only_allowed
 from agents.dsfn_networks import ActionNetwork, WarmStartNetwork, WarmStartSizes
 from agents.dsfn_policy import DSFNPolicy
-from agents.dsfn_td import Backup, TDConfig, Transitions, best, fit_td, under
+from agents.dsfn_td import Backup, TDConfig, best_of, fit_td, transitions, under
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
@@ -106,9 +109,11 @@ class DSFN:
         gamma: discount factor.
         config: settings.
         seed: of first weights, the order of transitions and drawn actions.
+        rules: what is forbidden; policies keep to them, and nothing that follows a transition breaks them.
 
     Raises:
-        ValueError: the feature map reads other features, or gamma lies outside [0, 1].
+        ValueError: the feature map reads other features, gamma lies outside [0, 1], or the batch says what was allowed
+            and there are no rules that policies could keep to elsewhere.
     """
 
     def __init__(
@@ -119,16 +124,20 @@ class DSFN:
         gamma: float,
         config: DSFNConfig,
         seed: int,
+        rules: ActionRules | None = None,
     ) -> None:
+        if rules is None and batch.allowed is not None:
+            raise ValueError("the episodes say which actions were allowed: DSFN needs the rules themselves")
         if feature_map.of != batch.features:
             raise ValueError(f"the feature map reads {feature_map.of}, the batch has {batch.features}")
         if not 0 <= gamma <= 1:
             raise ValueError(f"gamma must lie between 0 and 1, got {gamma}")
         self.network, self.scaler = network.eval(), Scaler.from_batch(batch)
-        self.gamma, self.config, self._seed = gamma, config, seed
+        self.gamma, self.config, self._seed, self.rules = gamma, config, seed, rules
         longest = int(batch.lengths.max())
         ended = batch.terminated | (config.horizon_is_terminal & (batch.lengths == longest))
-        self.starts, self.steps = transitions(network, self.scaler, feature_map, batch, ended)
+        self.starts, self.steps = transitions(network, self.scaler, feature_map, batch, ended, rules)
+        self._at_start = None if rules is None else torch.from_numpy(rules.allowed_along(batch)[:, 0].copy())
         self.scale = float(np.sum(gamma ** np.arange(longest)))
         self._largest = float(self.steps.outcomes.abs().max()) * (
             self.scale if config.horizon_is_terminal else 1 / max(1 - gamma, 1e-12)
@@ -144,6 +153,8 @@ class DSFN:
         config: DSFNConfig,
         rng: np.random.Generator,
         progress: Progress | None = None,
+        *,
+        rules: ActionRules | None = None,
     ) -> DSFN:
         """Run the warm start.
 
@@ -156,16 +167,19 @@ class DSFN:
             config: settings.
             rng: everything that is drawn.
             progress: called with (epochs done, epochs planned).
+            rules: what is forbidden, to the expert and to policies.
 
         Raises:
-            ValueError: the batches or the feature map do not fit together, gamma lies outside [0, 1], or training did
-                not stay finite.
+            ValueError: the batches, the rules or the feature map do not fit together, gamma lies outside [0, 1], or
+                training did not stay finite.
         """
         if (train.features, train.action_names) != (validation.features, validation.action_names):
             raise ValueError("the training and the validation batch do not have the same features and actions")
+        if rules is not None:
+            train, validation = rules.masked(train), rules.masked(validation)
         seed, later = (int(drawn) for drawn in rng.integers(2**62, size=2))
         network = fit_warm_start(train, validation, config, seed, progress)
-        return cls(network, train, feature_map, gamma, config, later)
+        return cls(network, train, feature_map, gamma, config, later, rules)
 
     @property
     def n_outcomes(self) -> int:
@@ -175,9 +189,8 @@ class DSFN:
     def initial(self) -> DSFNSolution:
         """The warm start's own policy: it imitates the expert, drawing actions, and knows no weights."""
         imitate = self.network.action
-        with torch.no_grad():
-            ahead, first = (torch.softmax(imitate(rows), dim=-1) for rows in (self.steps.following, self.starts))
-        policy = DSFNPolicy(self.network, self.scaler, imitate, np.random.default_rng(self._seed))
+        ahead, first = (torch.softmax(scores, dim=-1) for scores in self._scored(imitate))
+        policy = DSFNPolicy(self.network, self.scaler, imitate, np.random.default_rng(self._seed), self.rules)
         return DSFNSolution(policy, self._mu(ahead, first))
 
     def solve(self, w: npt.ArrayLike) -> DSFNSolution:
@@ -193,14 +206,19 @@ class DSFN:
         if len(weights) != self.n_outcomes:
             raise ValueError(f"w must be {self.n_outcomes} numbers, one per outcome, got {weights}")
         rewards = self.steps.outcomes @ torch.from_numpy(weights.astype(np.float32))[:, None]
-        q = self._values(1, rewards, best, self.config.q)
+        q = self._values(1, rewards, best_of(self.steps.allowed), self.config.q)
 
         def scores(features: Tensor) -> Tensor:
             return q.every(features)[..., 0]
 
+        ahead, first = (_greedy(rows) for rows in self._scored(scores))
+        return DSFNSolution(DSFNPolicy(self.network, self.scaler, scores, rules=self.rules), self._mu(ahead, first))
+
+    def _scored(self, scores: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Scores ``[M, A]`` in next and ``[N, A]`` in first histories, minus infinity where forbidden."""
         with torch.no_grad():
-            ahead, first = (_greedy(scores(rows)) for rows in (self.steps.following, self.starts))
-        return DSFNSolution(DSFNPolicy(self.network, self.scaler, scores), self._mu(ahead, first))
+            ahead = only_allowed(scores(self.steps.following), self.steps.allowed)
+            return ahead, only_allowed(scores(self.starts), self._at_start)
 
     def _mu(self, ahead: Tensor, first: Tensor) -> FloatArray:
         """Feature expectation of a policy with probabilities ``[M, A]`` in next and ``[N, A]`` in first histories."""
@@ -227,6 +245,8 @@ def fit_warm_start(
 ) -> WarmStartNetwork:
     """Imitation and prediction of the next observation from one shared layer; stopped by the validation episodes.
 
+    What is imitated is the choice among the actions that were allowed.
+
     Raises:
         ValueError: training did not stay finite.
     """
@@ -239,14 +259,18 @@ def fit_warm_start(
             torch.from_numpy(batch.actions.copy()),
             torch.from_numpy(scaler(batch.next_obs)),
             torch.from_numpy(batch.mask),
+            *(() if batch.allowed is None else (torch.from_numpy(batch.allowed.copy()),)),
         )
         for batch in (train, validation)
     ]
 
-    def loss_of(inputs: Tensor, actions: Tensor, following: Tensor, mask: Tensor) -> Tensor:
+    def loss_of(
+        inputs: Tensor, actions: Tensor, following: Tensor, mask: Tensor, allowed: Tensor | None = None
+    ) -> Tensor:
         features, taken = network.shared(inputs)[mask], actions[mask]
         predicted = network.next_state(features, taken)
-        imitation = cross_entropy(network.action(features), taken)
+        logits = only_allowed(network.action(features), None if allowed is None else allowed[mask])
+        imitation = cross_entropy(logits, taken)
         return imitation + config.transition_weight * mse_loss(predicted, following[mask])
 
     device = config.training.device
@@ -261,37 +285,6 @@ def fit_warm_start(
         progress,
     )
     return network
-
-
-def transitions(
-    network: WarmStartNetwork,
-    scaler: Scaler,
-    feature_map: FeatureMap,
-    batch: Batch,
-    ended: npt.NDArray[np.bool_],
-) -> tuple[Tensor, Transitions]:
-    """phi_s of first histories ``[N, S]``, and every step of the batch.
-
-    Args:
-        network: gives phi_s.
-        scaler: of its inputs.
-        feature_map: which features are outcomes.
-        batch: the episodes; an outcome is what was observed after the action.
-        ended: ``[N]`` whether nothing follows the last step; where watching was merely cut, something does.
-    """
-    with torch.no_grad():
-        shared = network.shared(torch.from_numpy(sequence_inputs(scaler, batch)))
-    mask = torch.from_numpy(batch.mask)
-    last = np.arange(batch.horizon) == batch.lengths[:, None] - 1
-    outcomes = feature_map(batch.next_obs).astype(np.float32)
-    steps = Transitions(
-        features=shared[:, :-1][mask],
-        actions=torch.from_numpy(batch.actions[batch.mask]),
-        outcomes=torch.from_numpy(outcomes[batch.mask]),
-        following=shared[:, 1:][mask],
-        goes_on=torch.from_numpy(~(last & ended[:, None])[batch.mask]),
-    )
-    return shared[:, 0], steps
 
 
 def _greedy(scores: Tensor) -> Tensor:

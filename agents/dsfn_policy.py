@@ -12,6 +12,7 @@ from torch import Tensor
 
 from agents.carried_memory import cleared, scaled_inputs, warn_of_lost_history
 from agents.dsfn_networks import WarmStartNetwork
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.types import FloatArray
 
@@ -26,6 +27,7 @@ class DSFNPolicy:
         scaler: of its inputs.
         scores: ``[n, A]`` of phi_s ``[n, S]``.
         rng: of drawn actions; None: always greedy.
+        rules: what they forbid is never done; None: nothing is forbidden.
     """
 
     def __init__(
@@ -34,8 +36,9 @@ class DSFNPolicy:
         scaler: Scaler,
         scores: Callable[[Tensor], Tensor],
         rng: np.random.Generator | None = None,
+        rules: ActionRules | None = None,
     ) -> None:
-        self.network, self.scaler, self.scores, self.rng = network, scaler, scores, rng
+        self.network, self.scaler, self.scores, self.rng, self.rules = network, scaler, scores, rng, rules
 
     def predict(
         self,
@@ -64,7 +67,7 @@ class DSFNPolicy:
     def act(
         self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
     ) -> tuple[FloatArray, tuple[npt.NDArray[Any], ...] | None]:
-        """Scores ``[n, A]`` and the new memory; arguments as for :meth:`predict`."""
+        """Scores ``[n, A]``, minus infinity where forbidden, and the new memory; arguments as for :meth:`predict`."""
         inputs = scaled_inputs("DSFNPolicy", observation, self.scaler, self.network.n_actions)
         memory = self.network.empty_memory(len(inputs))
         if memory and state is None and episode_start is None:
@@ -74,4 +77,6 @@ class DSFNPolicy:
         with torch.inference_mode():
             features, following = self.network.step(torch.from_numpy(inputs), memory)
             scores: FloatArray = self.scores(features).double().numpy()
+        if self.rules is not None:
+            scores = np.where(self.rules.allowed_next(np.asarray(observation, dtype=np.float32)), scores, -np.inf)
         return scores, tuple(part.numpy() for part in following) or None

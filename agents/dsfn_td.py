@@ -8,11 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from agents.dsfn_networks import ActionNetwork
+from agents.allowed_actions import only_allowed
+from agents.dsfn_networks import ActionNetwork, WarmStartNetwork
+from cirl_gym.action_rules import ActionRules
+from cirl_gym.batch import Batch
+from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
 from cirl_gym.outcome_models.training import NotFiniteError
 
 Backup: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -65,6 +72,8 @@ class Transitions:
     """``[M, S]`` phi_s of h_{t+1}."""
     goes_on: Tensor
     """``[M]`` bool, False where the process ended with a_t: nothing follows."""
+    allowed: Tensor | None = None
+    """``[M, A]`` bool, which actions h_{t+1} leaves; None: all."""
 
 
 def td_target(outcomes: Tensor, goes_on: Tensor, gamma: float, following: Tensor) -> Tensor:
@@ -89,6 +98,13 @@ def under(probabilities: Tensor) -> Backup:
 def best(values: Tensor, _rows: Tensor) -> Tensor:
     """The largest value of the next actions: Q-learning's."""
     return values.amax(dim=1)
+
+
+def best_of(allowed: Tensor | None) -> Backup:
+    """The same, among actions that are allowed ``[M, A]`` in every next history; None: :func:`best`."""
+    if allowed is None:
+        return best
+    return lambda values, rows: only_allowed(values.mT, allowed[rows][:, None]).amax(dim=2)
 
 
 def move_towards(target: nn.Module, network: nn.Module, share: float) -> None:
@@ -138,3 +154,37 @@ def fit_td(
         optimiser.step()
         move_towards(target, network, config.ema)
     return target
+
+
+def transitions(
+    network: WarmStartNetwork,
+    scaler: Scaler,
+    feature_map: FeatureMap,
+    batch: Batch,
+    ended: npt.NDArray[np.bool_],
+    rules: ActionRules | None = None,
+) -> tuple[Tensor, Transitions]:
+    """phi_s of first histories ``[N, S]``, and every step of the batch.
+
+    Args:
+        network: gives phi_s.
+        scaler: of its inputs.
+        feature_map: which features are outcomes.
+        batch: the episodes; an outcome is what was observed after the action.
+        ended: ``[N]`` whether nothing follows the last step; where watching was merely cut, something does.
+        rules: what is forbidden.
+    """
+    with torch.no_grad():
+        shared = network.shared(torch.from_numpy(sequence_inputs(scaler, batch)))
+    mask = torch.from_numpy(batch.mask)
+    last = np.arange(batch.horizon) == batch.lengths[:, None] - 1
+    outcomes = feature_map(batch.next_obs).astype(np.float32)
+    steps = Transitions(
+        features=shared[:, :-1][mask],
+        actions=torch.from_numpy(batch.actions[batch.mask]),
+        outcomes=torch.from_numpy(outcomes[batch.mask]),
+        following=shared[:, 1:][mask],
+        goes_on=torch.from_numpy(~(last & ended[:, None])[batch.mask]),
+        allowed=None if rules is None else torch.from_numpy(rules.allowed_along(batch)[:, 1:][batch.mask]),
+    )
+    return shared[:, 0], steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,13 @@ from agents.successor_policy import SuccessorPolicy, check_kappa
 from agents.successor_training import Problem, ProgressCallback, fit_successor
 from agents.weights import fixed_weights
 from cirl_gym import dynamics
+from cirl_gym.action_rule_text import read_rules
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
-from cirl_gym.types import FloatArray
+from cirl_gym.types import FloatArray, OutcomeModel
 
 _STARTS = 4096
 EXPERT = SuccessorConfig(weights_per_history=1, width=32)
@@ -56,10 +59,18 @@ class Expert:
 
     def probabilities(self, batch: Batch) -> FloatArray:
         """Chances ``[N, T, A]`` of every action along a batch; rows on padding mean nothing."""
-        value = self.kappa * self.agent.q(batch, self.w)
+        q = self.agent.q(batch, self.w)
+        # A forbidden action's q is minus infinity, also where kappa is 0.
+        value = np.where(np.isneginf(q), q, self.kappa * np.where(np.isneginf(q), 0.0, q))
         chance = np.exp(value - value.max(axis=-1, keepdims=True))
         total: FloatArray = chance / chance.sum(axis=-1, keepdims=True)
         return total
+
+
+def simulator_model(parameters: TumourParameters, forbid: Sequence[str] = ()) -> OutcomeModel:
+    """The simulator as an outcome model, in whose world rules (:mod:`cirl_gym.action_rule_text`) hold."""
+    model = OracleModel(parameters)
+    return with_rules(model, read_rules(forbid, model.features, [str(action) for action in range(model.n_actions)]))
 
 
 def successor_expert(
@@ -70,6 +81,7 @@ def successor_expert(
     config: SuccessorConfig,
     rng: np.random.Generator,
     progress: ProgressCallback | None = None,
+    forbid: Sequence[str] = (),
 ) -> Expert:
     """Solve the simulator for one preference (paper, appendix E).
 
@@ -82,16 +94,18 @@ def successor_expert(
         config: how to train.
         rng: everything that is drawn.
         progress: called with (done, total).
+        forbid: rules of what the expert may not do (:mod:`cirl_gym.action_rule_text`).
 
     Raises:
-        ValueError: the weights are not two finite numbers of L1 norm at most 1, or gamma or kappa is out of range.
+        ValueError: the weights are not two finite numbers of L1 norm at most 1, gamma or kappa is out of range, or a
+            rule cannot be read.
     """
     weights = np.asarray(w, dtype=np.float64)
     norm = float(np.abs(weights).sum())
     if weights.shape != (2,) or not np.isfinite(weights).all() or norm > 1 + 1e-9:
         raise ValueError(f"weights must be two finite numbers with L1 norm at most 1, got {w}")
     check_kappa(kappa)
-    model = OracleModel(parameters)
+    model = simulator_model(parameters, forbid)
     problem = Problem(
         model=model,
         feature_map=FeatureMap.from_parameters(parameters, model.features),

@@ -7,20 +7,31 @@ network that learns reads h step by step as [scaled x_t, one-hot a_{t-1}]; h' is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from agents.successor_training import Problem
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.inputs import Scaler, end_labels, one_hot, sequence_inputs
+from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.rollout import observation
 from cirl_gym.types import BoolArray, Float32Array, IntArray, Policy
 
 Ends = Literal["data", "model"]
 """What says that an episode ends: the batch's flags or the outcome model's p_end."""
+
+
+class Masks(NamedTuple):
+    """Which actions are allowed, True where one is; at least one is everywhere, also on padding."""
+
+    here: Tensor
+    """``[N, T, A]`` after h."""
+    following: Tensor
+    """``[N, T, A, A]`` after h' = (h, a, E[Y(a) | h]) for every a, allowed or not."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,10 @@ class Histories:
     """``[N, T, A]`` float32: gamma times the chance that the episode goes on; 0 after the last step of the horizon."""
     next_inputs: Tensor
     """``[N, T, A, D + A]`` float32, what the network reads when h has become h'."""
+    rules: ActionRules | None = None
+    """Those of the outcome model's world; None: every action is always allowed."""
+    masks: Masks | None = None
+    """What the rules allow; None where there are none."""
 
     @classmethod
     def of(cls, problem: Problem, ends: Ends = "model") -> Histories:
@@ -74,6 +89,7 @@ class Histories:
         scaler = Scaler.from_batch(batch)
         hot = one_hot(np.arange(model.n_actions), model.n_actions)
         taken = np.broadcast_to(hot, (*outcomes.shape[:3], model.n_actions))
+        rules = rules_of(model)
         return cls(
             batch=batch,
             scaler=scaler,
@@ -84,6 +100,8 @@ class Histories:
             phi=torch.from_numpy(problem.feature_map(outcomes).astype(np.float32)),
             discount=torch.from_numpy(discount),
             next_inputs=torch.from_numpy(np.concatenate([scaler(outcomes), taken], axis=-1)),
+            rules=rules,
+            masks=None if rules is None else _masks(rules, batch, outcomes),
         )
 
     def check_batch(self, batch: Batch) -> None:
@@ -93,6 +111,12 @@ class Histories:
                 f"the batch has features {batch.features} and {batch.n_actions} actions, learnt was on "
                 f"{self.batch.features} and {self.batch.n_actions}"
             )
+
+
+def _masks(rules: ActionRules, batch: Batch, outcomes: Float32Array) -> Masks:
+    taken = np.broadcast_to(np.arange(batch.n_actions), outcomes.shape[:3])
+    here, following = rules.allowed_along(batch)[:, :-1], rules.allowed(outcomes, taken)
+    return Masks(torch.from_numpy(here.copy()), torch.from_numpy(following))
 
 
 @dataclass(frozen=True)

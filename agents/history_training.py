@@ -25,6 +25,7 @@ from agents.kept_training import KeptTraining, TrainingParts
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.recurrent import lstm_step
 from cirl_gym.outcome_models.training import seeded
+from cirl_gym.types import BoolArray, IntArray
 
 Unit = Literal["histories", "episodes"]
 """What a batch is a number of: histories, each at one time, or episodes with all their histories."""
@@ -177,7 +178,8 @@ def train_on_histories(
             group["lr"] = config.rate_at(iteration)
         rows = draw()
         values = network.values(network.hidden(histories.inputs, rows))
-        actions = _learnt_actions(learner, rows, values.detach(), config, iteration, rng)
+        allowed = None if histories.masks is None else histories.masks.here[rows.episode, rows.step].numpy()
+        actions = _learnt_actions(learner, rows, values.detach(), config, iteration, rng, allowed)
         error = _of(values, actions) - _targets(histories, learner, target, rows, actions)
         loss = learner.loss(error)
         optimiser.zero_grad()
@@ -219,14 +221,25 @@ def _learnt_actions(
     config: HistoryTrainingConfig,
     iteration: int,
     rng: np.random.Generator,
+    allowed: BoolArray | None = None,
 ) -> Tensor:
-    """``[R, C]`` all actions, or one that is chosen epsilon-greedily."""
+    """``[R, C]`` all actions, or one that is chosen epsilon-greedily among those that are ``allowed`` ``[R, A]``.
+
+    With "all" those are learnt too that are not allowed: it costs nothing, and nobody looks at their values.
+    """
     n, n_actions = values.shape[:2]
     if config.actions == "all":
         return torch.arange(n_actions).expand(n, n_actions)
     explores = torch.from_numpy(rng.random(n) < config.epsilon_at(iteration))
-    random = torch.from_numpy(rng.integers(n_actions, size=n))
+    random = torch.from_numpy(rng.integers(n_actions, size=n) if allowed is None else _any_of(allowed, rng))
     return torch.where(explores, random, learner.chosen(rows, values, rng))[:, None]
+
+
+def _any_of(allowed: BoolArray, rng: np.random.Generator) -> IntArray:
+    """``[R]`` one of the allowed actions ``[R, A]`` of each row, all as likely."""
+    order = rng.integers(allowed.sum(axis=1))
+    chosen: IntArray = (allowed.cumsum(axis=1) > order[:, None]).argmax(axis=1)
+    return chosen
 
 
 def _targets(histories: Histories, learner: Learner, target: HistoryNetwork, rows: Rows, actions: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from cirl_gym.action_rules import among_allowed
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
-from cirl_gym.types import FloatArray, IntArray
+from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 PREVIOUS_PRIOR = 2.0
 """Standard deviation of the normal prior on the weights of the previous action."""
@@ -32,16 +33,18 @@ def fit_logistic(train: Batch, validation: Batch, scaler: Scaler, priors: tuple[
     """Fit for every prior on the covariates' weights and choose by the validation log-loss.
 
     The smallest prior within one standard error (paired by episode) of the best is taken: with few patients,
-    covariates have to earn their place beside the habit of going on with the last action.
+    covariates have to earn their place beside the habit of going on with the last action. Where the batches say which
+    actions were allowed, each decision is one among those.
     """
     d, n_actions = len(train.features), train.n_actions
     inputs, targets = sequence_inputs(scaler, train)[:, :-1][train.mask].astype(np.float64), train.actions[train.mask]
     held_out = sequence_inputs(scaler, validation)[:, :-1].astype(np.float64)
+    allowed = None if train.allowed is None else train.allowed[train.mask]
     fits, losses = [], []
     for prior in sorted(priors):
         spread = np.concatenate([np.full(d, prior), np.full(n_actions, PREVIOUS_PRIOR)])
         used = spread > 0
-        found, bias = _maximise(inputs[:, used], targets, n_actions, spread[used])
+        found, bias = _maximise(inputs[:, used], targets, n_actions, spread[used], allowed)
         weights = np.zeros((d + n_actions, n_actions))
         weights[used] = found
         fits.append(LogisticFit(weights, bias, prior))
@@ -53,27 +56,40 @@ def fit_logistic(train: Batch, validation: Batch, scaler: Scaler, priors: tuple[
 
 
 def episode_losses(logits: FloatArray, batch: Batch) -> FloatArray:
-    """``[N]`` log-loss of the actions taken under logits ``[N, T, A]``; their mean is the mean over all actions."""
-    logs = logits - logsumexp(logits, axis=2, keepdims=True)
+    """``[N]`` log-loss of the actions taken under logits ``[N, T, A]``; their mean is the mean over all actions.
+
+    An action that was not allowed has no share in it, whatever its logit.
+    """
+    among = among_allowed(logits, batch.allowed)
+    logs = among - logsumexp(among, axis=2, keepdims=True)
     taken = np.take_along_axis(logs, batch.actions[..., None], axis=2)[..., 0]
     losses: FloatArray = -np.where(batch.mask, taken, 0.0).sum(axis=1) * (len(batch) / batch.n_steps)
     return losses
 
 
 def _maximise(
-    inputs: FloatArray, targets: IntArray, n_actions: int, spread: FloatArray
+    inputs: FloatArray, targets: IntArray, n_actions: int, spread: FloatArray, allowed: BoolArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights ``[F, A]`` and bias ``[A]`` of largest posterior density; ``spread [F]``: the priors' deviations."""
+    """Weights ``[F, A]`` and bias ``[A]`` of largest posterior density.
+
+    Args:
+        inputs: ``[R, F]``.
+        targets: ``[R]`` actions taken.
+        n_actions: A.
+        spread: ``[F]`` the priors' deviations.
+        allowed: ``[R, A]``; None: every action.
+    """
     n, width = inputs.shape
     hot = one_hot(targets, n_actions).astype(np.float64)
     precision = 1.0 / (spread[:, None] ** 2 * n)
 
     def objective(flat: FloatArray) -> tuple[float, FloatArray]:
         weights, bias = flat[: width * n_actions].reshape(width, n_actions), flat[width * n_actions :]
-        logits = inputs @ weights + bias
+        logits = among_allowed(inputs @ weights + bias, allowed)
         logs = logits - logsumexp(logits, axis=1, keepdims=True)
         surprise = np.exp(logs) - hot
-        loss = -(logs * hot).sum() / n + 0.5 * (precision * weights**2).sum() + 0.5e-4 * (bias**2).sum() / n
+        fit = -np.where(hot > 0, logs, 0.0).sum() / n
+        loss = fit + 0.5 * (precision * weights**2).sum() + 0.5e-4 * (bias**2).sum() / n
         slope = inputs.T @ surprise / n + precision * weights
         return float(loss), np.concatenate([slope.ravel(), surprise.mean(axis=0) + 1e-4 * bias / n])
 

@@ -53,7 +53,8 @@ def learn_mu(
 ) -> LearntMu:
     """Feature expectation of a policy in the outcome model, from the batch's histories.
 
-    What the policy does after h and h' does not change while mu is learnt: it is asked once, before.
+    What the policy does after h and h' does not change while mu is learnt: it is asked once, before. Where the world
+    has rules, it is the policy that keeps them.
 
     Args:
         histories: of the batch, with their next histories.

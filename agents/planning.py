@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.masked import allowed_actions
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
 from cirl_gym.worlds import foresee
 
@@ -41,6 +42,9 @@ class Search(NamedTuple):
 def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
     """psi(h_t, a; w) ``[n, A, d]`` of the best plan found that begins with a.
 
+    Where the model's world forbids actions, plans go on by allowed ones only; the first action is whatever is asked
+    for, forbidden or not.
+
     Args:
         search: how; its width is kept for each row and first action.
         t: time of the histories.
@@ -50,22 +54,31 @@ def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatAr
     n, n_actions = len(states), search.model.n_actions
     beam = np.repeat(states, n_actions, axis=0)[:, None]
     first: IntArray = np.tile(np.arange(n_actions), n)[:, None]
-    return _best(search, t, beam, first, np.repeat(w, n_actions, axis=0)).reshape(n, n_actions, -1)
+    return _best(search, t, beam, first, None, np.repeat(w, n_actions, axis=0)).reshape(n, n_actions, -1)
 
 
 def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
-    """psi(h_t, a; w) ``[n, d]`` of the best plan found, whatever its first action; arguments as in :func:`plan`.
+    """psi(h_t, a; w) ``[n, d]`` of the best plan found, whatever allowed action it begins with; arguments as in
+    :func:`plan`.
 
     All first actions share one search, so that it costs 1 / A of :func:`plan` and keeps fewer plans of each.
     """
     n_actions = search.model.n_actions
     beam = np.repeat(states[:, None], n_actions, axis=1)
     first: IntArray = np.tile(np.arange(n_actions), (len(states), 1))
-    return _best(search, t, beam, first, w)
+    allowed = allowed_actions(search.model, states)
+    lost = None if allowed is None else np.where(allowed, 0.0, -np.inf)
+    return _best(search, t, beam, first, lost, w)
 
 
-def _best(search: Search, t: int, beam: Float32Array, actions: IntArray, w: FloatArray) -> FloatArray:
-    """``[rows, d]`` of the best way to go on from plans ``[rows, K, S]`` by actions ``[rows, K]``."""
+def _best(
+    search: Search, t: int, beam: Float32Array, actions: IntArray, lost: FloatArray | None, w: FloatArray
+) -> FloatArray:
+    """``[rows, d]`` of the best way to go on from plans ``[rows, K, S]`` by actions ``[rows, K]``.
+
+    ``lost`` ``[rows, K]`` is minus infinity for plans that are not allowed and only fill up the width, 0 for others;
+    None: all are allowed.
+    """
     rows, d = w.shape
     total, reach = np.zeros((*actions.shape, d)), np.ones(actions.shape)
     row = np.arange(rows)[:, None]
@@ -80,11 +93,18 @@ def _best(search: Search, t: int, beam: Float32Array, actions: IntArray, w: Floa
         flat = search.model.advance(flat, taken, outcome)
         values = search.estimate(step + 1, flat, np.repeat(w, kept, axis=0)).reshape(rows, kept, -1)
         promise = np.einsum("rkd,rd->rk", total, w)[..., None] + reach[..., None] * values
+        allowed = allowed_actions(search.model, flat)
+        if allowed is not None:
+            promise = np.where(allowed.reshape(promise.shape), promise, -np.inf)
+            promise = promise if lost is None else promise + lost[..., None]
         chosen = _largest(promise.reshape(rows, -1), search.width)
         parents, actions = chosen // values.shape[2], chosen % values.shape[2]
         beam = flat.reshape(rows, kept, -1)[row, parents]
         total, reach = total[row, parents], reach[row, parents]
-    best = np.einsum("rkd,rd->rk", total, w).argmax(axis=1)
+        if allowed is not None:
+            lost = np.where(np.isneginf(promise.reshape(rows, -1)[row, chosen]), -np.inf, 0.0)
+    values = np.einsum("rkd,rd->rk", total, w)
+    best = (values if lost is None else values + lost).argmax(axis=1)
     psi: FloatArray = total[np.arange(rows), best]
     return psi
 

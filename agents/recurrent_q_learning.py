@@ -14,12 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from agents.allowed_actions import only_allowed
 from agents.carried_memory import cleared, scaled_inputs, warn_of_lost_history
-from agents.histories import Histories
+from agents.histories import Histories, Masks
 from agents.history_network import HistoryNetwork, Rows, values_along
 from agents.history_training import HistoryTrainingConfig, ProgressCallback, train_on_histories
 from agents.kept_rounds import StoredPolicies
 from agents.kept_training import KeptTraining
+from cirl_gym.action_rules import among_allowed
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.recurrent import lstm_step
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays
@@ -31,7 +33,8 @@ from cirl_gym.types import Float32Array, FloatArray, IntArray, Policy
 class LearntPolicy:
     """The greedy policy of Q(h, a), a :class:`~cirl_gym.types.Policy`; its memory is the LSTM's two states ``[n, H]``.
 
-    It never draws: pi(a | h) is 1 for the action of largest Q (paper, section 4.2), the first of equals.
+    It never draws: pi(a | h) is 1 for the action of largest Q (paper, section 4.2), the first of equals. Where the
+    histories' world has rules, it is the largest of the allowed ones.
     """
 
     histories: Histories
@@ -59,8 +62,8 @@ class LearntPolicy:
 
     def act(
         self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
-    ) -> tuple[Float32Array, tuple[Float32Array, Float32Array]]:
-        """Q ``[n, A]`` and the new memory; arguments as for :meth:`predict`."""
+    ) -> tuple[npt.NDArray[np.floating], tuple[Float32Array, Float32Array]]:
+        """Q ``[n, A]``, minus infinity where an action is not allowed, and the new memory; see :meth:`predict`."""
         inputs = scaled_inputs("LearntPolicy", observation, self.histories.scaler, self.network.n_actions)
         if state is None:
             warn_of_lost_history("LearntPolicy", inputs[:, -self.network.n_actions :])
@@ -69,16 +72,21 @@ class LearntPolicy:
         with torch.inference_mode():
             following = lstm_step(self.network.lstm, torch.from_numpy(inputs), *memory)
             q: Float32Array = self.network.values(following[0])[..., 0].numpy()
-        return q, (following[0].numpy(), following[1].numpy())
+        rules = self.histories.rules
+        allowed = None if rules is None else rules.allowed_next(np.asarray(observation, dtype=np.float32))
+        return among_allowed(q, allowed), (following[0].numpy(), following[1].numpy())
 
     def q(self, batch: Batch) -> FloatArray:
-        """Q(h, a) ``[N, T, A]`` after every history of a batch; 0 on padding.
+        """Q(h, a) ``[N, T, A]`` after every history of a batch, minus infinity where a is not allowed; 0 on padding.
 
         Raises:
             ValueError: the batch has other features or actions.
         """
         self.histories.check_batch(batch)
-        return values_along(self.network, self.histories.scaler, batch)[..., 0]
+        q, rules = values_along(self.network, self.histories.scaler, batch)[..., 0], self.histories.rules
+        if rules is not None:
+            q = np.where(rules.allowed_along(batch)[:, :-1] | ~batch.mask[..., None], q, -np.inf)
+        return q
 
 
 def learn_policy(
@@ -107,7 +115,7 @@ def learn_policy(
     weights, d = np.asarray(w, dtype=np.float32), histories.phi.shape[-1]
     if weights.shape != (d,) or not np.isfinite(weights).all():
         raise ValueError(f"w must be {d} finite numbers, got {weights}")
-    learner = QLearner((histories.phi @ torch.from_numpy(weights))[..., None])
+    learner = QLearner((histories.phi @ torch.from_numpy(weights))[..., None], histories.masks)
     return LearntPolicy(histories, train_on_histories(histories, learner, config, rng, progress, kept=kept))
 
 
@@ -129,19 +137,23 @@ def stored_policies(histories: Histories, config: HistoryTrainingConfig) -> Stor
 
 
 class QLearner:
-    """Appendix D: the payoff is w . phi, and what follows is max over a' of Q(h', a')."""
+    """Appendix D: the payoff is w . phi, and what follows is max over a' of Q(h', a'), of the a' that are allowed."""
 
-    def __init__(self, reward: Tensor) -> None:
-        self.payoff = reward
+    def __init__(self, reward: Tensor, masks: Masks | None = None) -> None:
+        self.payoff, self.masks = reward, masks
 
     def chosen(self, rows: Rows, values: Tensor, rng: np.random.Generator) -> Tensor:
-        """``[R]`` the action of largest Q."""
-        del rows, rng
+        """``[R]`` the allowed action of largest Q."""
+        del rng
+        if self.masks is not None:
+            return only_allowed(values[..., 0], self.masks.here[rows.episode, rows.step]).argmax(dim=1)
         return values[..., 0].argmax(dim=1)
 
     def following(self, rows: Rows, actions: Tensor, values: Tensor) -> Tensor:
-        """``[R, C, 1]`` the largest Q of the next histories."""
-        del rows, actions
+        """``[R, C, 1]`` the largest Q of the next histories' allowed actions."""
+        if self.masks is not None:
+            allowed = self.masks.following[rows.episode[:, None], rows.step[:, None], actions]
+            return only_allowed(values[..., 0], allowed).amax(dim=2, keepdim=True)
         return values.amax(dim=2)
 
     def loss(self, error: Tensor) -> Tensor:

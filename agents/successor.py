@@ -31,9 +31,11 @@ import torch
 from agents.planning import Search, best_plan, plan
 from agents.staged_network import StagedNetwork
 from agents.successor_policy import SuccessorPolicy
+from cirl_gym.action_rules import among_allowed
 from cirl_gym.batch import Batch
 from cirl_gym.even_rows import even_rows
 from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.masked import allowed_actions
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
 
@@ -144,7 +146,7 @@ class SuccessorAgent:
         return Search(self.model, self.feature_map, self.values, self.horizon, self.gamma, width)
 
     def psi(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> FloatArray:
-        """Successor features ``[N, T, A, d]`` for every history and action of a batch; zero on padding.
+        """Successor features ``[N, T, A, d]`` for every history and action, forbidden or not; zero on padding.
 
         Args:
             batch: the histories.
@@ -170,8 +172,9 @@ class SuccessorAgent:
         return psi
 
     def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
-        """Q(h_t, a; w) = w . psi(h_t, a; w), ``[N, T, A]``."""
-        return self.psi(batch, w) @ self.checked_weights(w)
+        """Q(h_t, a; w) = w . psi(h_t, a; w), ``[N, T, A]``; minus infinity where an action is forbidden."""
+        allowed = allowed_actions(self.model, self.model.encode(batch)[:, :-1])
+        return np.asarray(among_allowed(self.psi(batch, w) @ self.checked_weights(w), allowed))
 
     def policy(self, w: npt.ArrayLike, kappa: float | None = None, seed: int = 0) -> SuccessorPolicy:
         """Greedy policy for preferences w, or, with ``kappa``, P(a) = softmax(kappa Q(h, a)) drawn with ``seed``."""
@@ -196,7 +199,8 @@ class SuccessorAgent:
         if len(rows) == n:
             return np.asarray(found.mean(axis=0))
         psi = self.network_psi(0, states, weights)
-        greedy = np.einsum("nad,nd->na", psi, weights).argmax(axis=1)
+        values = among_allowed(np.einsum("nad,nd->na", psi, weights), allowed_actions(self.model, states))
+        greedy = values.argmax(axis=1)
         return _regression_mean(found, psi[np.arange(n), greedy].astype(np.float64), rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agents.carried_memory import warn_of_lost_history
-from cirl_gym.types import FloatArray, IntArray
+from cirl_gym.action_rules import among_allowed
+from cirl_gym.outcome_models.masked import allowed_actions
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from agents.successor import SuccessorAgent
@@ -32,7 +34,7 @@ class SuccessorPolicy:
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = False,
     ) -> tuple[IntArray, tuple[npt.NDArray[np.generic], ...]]:
-        """Actions ``[n]`` for observations ``[n, d + A]`` (see :class:`cirl_gym.types.Policy`).
+        """Actions ``[n]`` for observations ``[n, d + A]`` (see :class:`cirl_gym.types.Policy`); never a forbidden one.
 
         Warns where neither a state nor ``episode_start`` is given although an action was already taken.
 
@@ -41,18 +43,19 @@ class SuccessorPolicy:
                 is under way, or an episode is longer than the agent's horizon.
         """
         q, memory = self.act(observation, state, episode_start)
+        allowed = allowed_actions(self.agent.model, memory[0])
         if deterministic or self.kappa is None:
-            return q.argmax(axis=1), memory
+            return among_allowed(q, allowed).argmax(axis=1), memory
         # Adding Gumbel noise and taking the largest draws from the softmax.
-        return (self.kappa * q + self.rng.gumbel(size=q.shape)).argmax(axis=1), memory
+        return among_allowed(self.kappa * q + self.rng.gumbel(size=q.shape), allowed).argmax(axis=1), memory
 
     def act(
         self,
         observation: npt.NDArray[np.float32],
         state: tuple[npt.NDArray[np.generic], ...] | None,
         episode_start: npt.NDArray[np.bool_] | None,
-    ) -> tuple[FloatArray, tuple[npt.NDArray[np.generic], ...]]:
-        """Q ``[n, A]`` and the memory (states ``[n, S]``, time ``[n]``) after seeing the observation."""
+    ) -> tuple[FloatArray, tuple[Float32Array, IntArray]]:
+        """Q ``[n, A]``, of forbidden actions too, and the memory (states ``[n, S]``, time ``[n]``) after seeing it."""
         d, n_actions = len(self.agent.model.features), self.agent.model.n_actions
         if observation.ndim != 2 or observation.shape[1] != d + n_actions:
             raise ValueError(f"predict: observations must be [n, {d + n_actions}], got {observation.shape}")

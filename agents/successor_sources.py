@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -13,10 +14,12 @@ from agents.successor import SuccessorAgent, SuccessorConfig
 from agents.successor_training import Problem, ProgressCallback, fit_successor
 from agents.weights import uniform_weights
 from cirl_gym import dynamics
+from cirl_gym.action_rule_text import read_rules, rules_for
 from cirl_gym.batch import Batch
 from cirl_gym.counterfactual_env import CounterfactualEnv
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.masked import with_rules, without_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.tumour_env import TumourEnv
 from cirl_gym.types import Float32Array, OutcomeModel
@@ -50,6 +53,7 @@ def fit_agent(
     config: SuccessorConfig | None = None,
     seed: int = 0,
     progress: ProgressCallback | None = None,
+    forbid: Sequence[str] = (),
 ) -> SuccessorAgent:
     """One training, the (near) optimal policy of any preferences: no reward is needed.
 
@@ -65,22 +69,28 @@ def fit_agent(
         config: how to train.
         seed: everything that is drawn; the same seed gives the same agent, to the byte.
         progress: called with (done, total).
+        forbid: rules of what may not be done (:mod:`cirl_gym.action_rule_text`); those of an environment or of a masked
+            model hold anyway.
 
     Raises:
         TypeError: no agent can be trained from such a source.
-        ValueError: a number is out of its range, or the source does not say how to scale its outcomes.
+        ValueError: a number is out of its range, the source does not say how to scale its outcomes, a rule cannot be
+            read, or a batch's masks (:attr:`cirl_gym.batch.Batch.allowed`) come without rules or rules without masks.
     """
     rng = np.random.default_rng(seed)
     known = _known(source, rng)
+    if isinstance(source, Batch):
+        rules = rules_for(source, forbid)
+    else:
+        rules = read_rules(forbid, known.model.features, [str(action) for action in range(known.model.n_actions)])
     scaling = feature_map or known.feature_map
     if scaling is None:
         raise ValueError("a CounterfactualWorld does not say how outcomes are scaled: give feature_map")
     if signs is None:
-        simulated = isinstance(known.model, OracleModel)
+        simulated = isinstance(without_rules(known.model), OracleModel)
         signs = np.full(len(scaling.features), -1.0 if simulated else 0.0)
-    problem = Problem(
-        known.model, scaling, known.starts, known.horizon, gamma, uniform_weights(signs), histories=known.histories
-    )
+    model = with_rules(known.model, rules)
+    problem = Problem(model, scaling, known.starts, known.horizon, gamma, uniform_weights(signs), known.histories)
     return fit_successor(problem, config or SuccessorConfig(), rng, progress)
 
 
@@ -92,7 +102,8 @@ def _known(source: Source, rng: np.random.Generator) -> _Known:
     if isinstance(source, gym.Env):
         env = source.unwrapped
         if isinstance(env, TumourEnv):
-            return _known(TumourWorld(env.parameters), rng)
+            known = _known(TumourWorld(env.parameters), rng)
+            return replace(known, model=with_rules(known.model, env.rules))
         if isinstance(env, CounterfactualEnv):
             return _Known(env.model, env.feature_map, env.batch.start, env.batch.horizon)
     if isinstance(source, TumourWorld):

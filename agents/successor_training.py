@@ -13,8 +13,10 @@ import torch
 from agents.staged_network import StagedNetwork
 from agents.successor import SuccessorAgent, SuccessorConfig
 from agents.weights import WeightSampler
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
+from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.rollout import rollout
 from cirl_gym.types import BoolArray, Float32Array, IntArray, OutcomeModel
 from cirl_gym.worlds import CounterfactualWorld
@@ -68,11 +70,13 @@ class RandomRates:
     """Random actions whose rates are drawn for each episode and change once within it.
 
     Diverse histories matter more than many: at a constant rate of one half no long stretch of treatment or of sparing
-    would ever be seen.
+    would ever be seen. Where rules forbid actions, the rates of the allowed ones are scaled up.
     """
 
-    def __init__(self, horizon: int, n_actions: int, rng: np.random.Generator) -> None:
-        self.horizon, self.n_actions, self.rng = horizon, n_actions, rng
+    def __init__(
+        self, horizon: int, n_actions: int, rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> None:
+        self.horizon, self.n_actions, self.rng, self.rules = horizon, n_actions, rng, rules
 
     def predict(
         self,
@@ -88,6 +92,10 @@ class RandomRates:
             state = (np.zeros(n), self.rng.integers(self.horizon, size=n), rates)
         time, switch, rates = state
         rate = np.where((time < switch)[:, None], rates[0], rates[1])
+        if self.rules is not None:
+            # A little is left to every allowed action: the rates of all of them may be next to nothing.
+            rate = (rate + 1e-9) * self.rules.allowed_next(observation)
+            rate /= rate.sum(axis=1, keepdims=True)
         # Inverse distribution function: one uniform number per row picks the action.
         actions: IntArray = (self.rng.random((n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
         return actions, (time + 1, switch, rates)
@@ -144,7 +152,7 @@ def _imagine(problem: Problem, config: SuccessorConfig, rng: np.random.Generator
     world = CounterfactualWorld(problem.model, problem.starts, problem.horizon, outcome="sampled")
     obs = problem.starts[rng.integers(len(problem.starts), size=config.episodes)]
     start = (problem.model.start(obs), obs)
-    explorer = RandomRates(problem.horizon, problem.model.n_actions, rng)
+    explorer = RandomRates(problem.horizon, problem.model.n_actions, rng, rules_of(problem.model))
     batches = [rollout(world, explorer, config.episodes, rng, deterministic=False, start=start)]
     if problem.histories is not None:
         seen = rng.permutation(len(problem.histories))[: max(config.episodes // 2, 1)]

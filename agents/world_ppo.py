@@ -20,8 +20,9 @@ from agents.recurrent_ppo import RecurrentPPOConfig, WarningLstmPolicy, policy_a
 from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.sb3_vec_env import make_native_vec_env
 from agents.successor_training import Problem
-from agents.world_ppo_config import WorldPPOConfig
+from agents.world_ppo_config import KNOWS_NO_RULES, WorldPPOConfig
 from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays
 from cirl_gym.types import FloatArray, Policy
 
@@ -97,12 +98,14 @@ class WorldPPO:
         rng: seeds every training.
 
     Raises:
-        ValueError: the problem has no batch.
+        ValueError: the problem has no batch, or in its world not every action is always allowed.
     """
 
     def __init__(self, problem: Problem, config: WorldPPOConfig, rng: np.random.Generator) -> None:
         if problem.histories is None:
             raise ValueError("RecurrentPPO in the world model needs a problem with histories to begin from")
+        if rules_of(problem.model) is not None:
+            raise ValueError(KNOWS_NO_RULES)
         self.problem, self.config, self.rng = problem, config, rng
         self._settings = RecurrentPPOConfig(
             steps=config.steps, rollout=problem.horizon, epochs=config.epochs, last_rate=0.03

@@ -7,6 +7,12 @@ from typing import get_args
 
 from agents.rolled_out_mu import Outcome
 
+KNOWS_NO_RULES = (
+    "--solver recurrent_ppo cannot be combined with --forbid: RecurrentPPO knows no action masks and would take "
+    "forbidden actions; --solver successor and --solver drqn keep to the rules"
+)
+"""Why :class:`agents.world_ppo.WorldPPO` refuses a world with rules."""
+
 
 @dataclass(frozen=True)
 class WorldPPOConfig:

@@ -53,6 +53,9 @@ class Batch:
     """Names of the N episodes, as text, all different."""
     groups: tuple[str, ...] = ()
     """Whom each episode belongs to (a patient with several stays); default: every episode stands alone."""
+    allowed: BoolArray | None = None
+    """``[N, T, A]`` which actions could be chosen from, those taken among them (:mod:`cirl_gym.action_rules`); None:
+    every action always."""
 
     def __post_init__(self) -> None:
         obs, actions = np.array(self.obs), np.array(self.actions)
@@ -101,6 +104,8 @@ class Batch:
                 f"Batch: action of episode {self.ids[episode]!r}, step {step} is {actions[episode, step]}, "
                 f"not within 0..{self.n_actions - 1}"
             )
+        if self.allowed is not None:
+            object.__setattr__(self, "allowed", self._checked_masks(np.array(self.allowed), actions, live_actions))
         for name, array in (
             ("obs", obs),
             ("actions", actions),
@@ -110,6 +115,21 @@ class Batch:
         ):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+
+    def _checked_masks(self, allowed: npt.NDArray[np.generic], actions: IntArray, live: BoolArray) -> BoolArray:
+        shape = (*actions.shape, self.n_actions)
+        if allowed.shape != shape or allowed.dtype != np.bool_:
+            raise ValueError(f"Batch: allowed must be bool {list(shape)}, got {allowed.dtype} {list(allowed.shape)}")
+        masks: BoolArray = allowed.astype(np.bool_) | ~live[..., None]
+        taken = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0]
+        if not taken.all():
+            episode, step = (int(i) for i in np.argwhere(~taken)[0])
+            raise ValueError(
+                f"Batch: episode {self.ids[episode]!r}, step {step}: action "
+                f"{self.action_names[actions[episode, step]]!r} was taken and is not allowed"
+            )
+        masks.setflags(write=False)
+        return masks
 
     def _check_names(self, n: int, d: int) -> None:
         if len(self.features) != d or len(set(self.features)) != d:
@@ -191,6 +211,7 @@ class Batch:
             truncated=self.truncated[rows],
             ids=ids,
             groups=tuple(self.groups[i] for i in rows),
+            allowed=None if self.allowed is None else self.allowed[rows],
         )
 
     def padded(self, horizon: int) -> Batch:
@@ -202,6 +223,7 @@ class Batch:
             self,
             obs=np.pad(self.obs, ((0, 0), (0, extra), (0, 0))),
             actions=np.pad(self.actions, ((0, 0), (0, extra))),
+            allowed=None if self.allowed is None else np.pad(self.allowed, ((0, 0), (0, extra), (0, 0))),
         )
 
     def with_early_ends(self, horizon: int) -> Batch:
@@ -236,7 +258,7 @@ class Batch:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an ``.npz`` whole, without pickle."""
-        arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
+        arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) is not None}
         write_arrays(path, {"schema": np.array(SCHEMA), **arrays})
 
     @classmethod
@@ -265,8 +287,8 @@ class Batch:
         if int(arrays.pop("schema", np.array(-1))) != SCHEMA:
             raise ValueError(f"{path} is not a batch of schema {SCHEMA}")
         names = {f.name for f in fields(cls)}
-        if set(arrays) != names:
-            raise ValueError(f"{path} is not a batch: {sorted(set(arrays) ^ names)} missing or unknown")
+        if set(arrays) | {"allowed"} != names:
+            raise ValueError(f"{path} is not a batch: {sorted((set(arrays) | {'allowed'}) ^ names)} missing or unknown")
         return cls(**arrays)  # type: ignore[arg-type]
 
 

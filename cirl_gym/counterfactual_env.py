@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirl_gym.batch import Batch
@@ -10,6 +11,8 @@ from cirl_gym.counterfactual_cohort import counterfactual_cohort
 from cirl_gym.counterfactual_options import CounterfactualOptions
 from cirl_gym.features import FeatureMap
 from cirl_gym.layout import Form
+from cirl_gym.outcome_models.masked import with_rules
+from cirl_gym.ruled_cohort import ruled
 from cirl_gym.single_env import CohortEnv
 from cirl_gym.source import EndRule, chosen_source
 from cirl_gym.time_limit import asked_of_make
@@ -31,7 +34,9 @@ class CounterfactualEnv(CohortEnv):
 
     ## Action Space
 
-    ``Discrete(A)``, the actions of the batch.
+    ``Discrete(A)``, the actions of the batch. Where rules hold (``forbid``) not all are always allowed: then
+    ``action_masks()`` (as sb3-contrib asks for it) and ``info["action_mask"]`` (as Gymnasium's
+    ``action_space.sample(mask)`` takes it) tell which are, and ``step`` refuses the others with a ValueError.
 
     ## Observation Space
 
@@ -91,6 +96,9 @@ class CounterfactualEnv(CohortEnv):
     - ``horizon``: the time limit in actions (default: the batch's longest episode).
     - ``observation``: ``"flat"`` (default) or ``"dict"``.
     - ``previous_action``: show the previous action (default True).
+    - ``forbid``: rules of the batch's actions (:mod:`cirl_gym.action_rules`), such as
+      ``["1 when Above(side_effects, 5)"]`` (default: those of the run, or of a model with rules;
+      ``[]``: none, and then there is no ``action_masks``).
     - ``render_mode``: ``"ansi"``, ``"rgb_array"`` or ``"human"``.
 
     ## Version History
@@ -109,15 +117,17 @@ class CounterfactualEnv(CohortEnv):
         horizon: int | None = None,
         observation: Literal["flat", "dict"] = "flat",
         previous_action: bool = True,
+        forbid: Sequence[str] | None = None,
         render_mode: str | None = None,
         max_episode_steps: int | None = None,
         **options: Unpack[CounterfactualOptions],
     ) -> None:
-        source = chosen_source(model, batch, run, feature_map, end)
+        source = chosen_source(model, batch, run, feature_map, end, forbid)
         form = Form(observation, previous_action)
         cohort = counterfactual_cohort(1, source, form, horizon, max_episode_steps, options)
-        super().__init__(cohort, render_mode)
-        self.model, self.batch = source.model, source.batch
+        super().__init__(ruled(cohort, source.rules), render_mode)
+        self.model, self.batch = with_rules(source.model, source.rules), source.batch
+        self.rules = source.rules
 
 
 def make_counterfactual_env(**arguments: Any) -> CounterfactualEnv:

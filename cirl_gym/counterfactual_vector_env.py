@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cirl_gym.batch import Batch
@@ -10,6 +11,8 @@ from cirl_gym.counterfactual_cohort import counterfactual_cohort
 from cirl_gym.counterfactual_options import CounterfactualOptions
 from cirl_gym.features import FeatureMap
 from cirl_gym.layout import Form
+from cirl_gym.outcome_models.masked import with_rules
+from cirl_gym.ruled_cohort import ruled
 from cirl_gym.source import EndRule, chosen_source
 from cirl_gym.types import OutcomeModel
 from cirl_gym.vector_env import AutoresetMode, CohortVectorEnv, check_num_envs
@@ -32,6 +35,7 @@ class CounterfactualVectorEnv(CohortVectorEnv):
         horizon: the time limit in actions.
         observation: ``"flat"`` or ``"dict"``.
         previous_action: show the previous action.
+        forbid: rules; where some hold there is ``action_masks()`` ``[n, A]``.
         autoreset_mode: see :class:`~cirl_gym.vector_env.CohortVectorEnv`.
         **options: ``episode`` and ``step`` also as ``[n]``, ``patient`` also as ``[n, D]``, ``weights`` as ``[n, d]``,
             ``history`` also as a batch of n episodes.
@@ -53,12 +57,14 @@ class CounterfactualVectorEnv(CohortVectorEnv):
         horizon: int | None = None,
         observation: Literal["flat", "dict"] = "flat",
         previous_action: bool = True,
+        forbid: Sequence[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **options: Unpack[CounterfactualOptions],
     ) -> None:
         check_num_envs(num_envs)
-        source = chosen_source(model, batch, run, feature_map, end)
+        source = chosen_source(model, batch, run, feature_map, end, forbid)
         form = Form(observation, previous_action)
         cohort = counterfactual_cohort(num_envs, source, form, horizon, max_episode_steps, options)
-        super().__init__(cohort, num_envs, autoreset_mode)
-        self.model, self.batch = source.model, source.batch
+        super().__init__(ruled(cohort, source.rules), num_envs, autoreset_mode)
+        self.model, self.batch = with_rules(source.model, source.rules), source.batch
+        self.rules = source.rules

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cirl_gym.batch import Batch
@@ -29,6 +31,7 @@ def rollout(
     *,
     deterministic: bool = True,
     start: tuple[object, Float32Array] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Batch:
     """Act in a world until every episode has ended, at the latest at its horizon.
 
@@ -39,6 +42,7 @@ def rollout(
         rng: starts, noise and ends; the policy has a generator of its own.
         deterministic: handed to the policy.
         start: states and observations ``[episodes, d]`` to begin from; default: the world's own draw.
+        progress: called with (steps done, steps at most).
 
     Returns:
         The episodes as a batch, named "0", "1", ... in order.
@@ -52,7 +56,7 @@ def rollout(
     lengths: IntArray = np.zeros(episodes, dtype=np.int64)
     courses, taken = [obs], []
     memory, begin = None, np.ones(episodes, dtype=np.bool_)
-    for _ in range(world.horizon):
+    for step in range(world.horizon):
         chosen, memory = policy.predict(observation(obs, previous, world.n_actions), memory, begin, deterministic)
         actions: IntArray = np.asarray(chosen, dtype=np.int64)
         # Ended episodes go on unseen, so that the numbers drawn for one episode do not depend on the others' ends.
@@ -64,6 +68,8 @@ def rollout(
         previous = actions
         courses.append(obs)
         taken.append(actions)
+        if progress is not None:
+            progress(step + 1, world.horizon)
         if not alive.any():
             break
     return Batch(

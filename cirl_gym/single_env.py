@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +12,8 @@ from gymnasium import spaces
 from cirl_gym.cohort import NO_LIMIT, Cohort, OfCohort, shown
 from cirl_gym.course import Course
 from cirl_gym.rendering import Renderer
-from cirl_gym.types import Float32Array
+from cirl_gym.ruled_cohort import check_ruled
+from cirl_gym.types import BoolArray, Float32Array
 
 _ROW = np.zeros(1, dtype=np.int64)
 _GOING = np.ones(1, dtype=np.bool_)
@@ -43,6 +44,26 @@ class CohortEnv(OfCohort, gym.Env[Any, Any]):
         self._taken: list[int] = []
         self._earned = 0.0
 
+    @property
+    def action_masks(self) -> Callable[[], BoolArray]:
+        """``action_masks()``: ``[A]`` bool, which actions are allowed now (sb3-contrib's convention).
+
+        Only where rules forbid something is there such an attribute. ``info["action_mask"]`` of ``reset`` and ``step``
+        holds the same as int8.
+
+        Raises:
+            AttributeError: without rules.
+            gymnasium.error.ResetNeeded: it is called before ``reset``.
+        """
+        check_ruled(self._cohort)
+        return self._allowed
+
+    def _allowed(self) -> BoolArray:
+        if not self._seen:
+            raise gym.error.ResetNeeded("call reset before action_masks")
+        allowed: BoolArray = check_ruled(self._cohort).allowed[0]
+        return allowed
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.
 
@@ -68,8 +89,8 @@ class CohortEnv(OfCohort, gym.Env[Any, Any]):
         """Act and observe what follows.
 
         Raises:
-            ValueError: the action is not one of the action space, or the process yields what it cannot; the
-                environment is then left as it was.
+            ValueError: the action is not one of the action space or forbidden now, or the process yields what it
+                cannot; the environment is then left as it was.
             gymnasium.error.ResetNeeded: no episode is going on.
         """
         if not self.action_space.contains(action):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from cirl_gym.action_rule_text import masked
 from cirl_gym.batch import Batch
 from cirl_gym.lags import with_lags
 from cirl_gym.table_checks import action_leaks, mixed_units
@@ -68,6 +69,15 @@ class PreparedTable:
             test=with_lags(self.test, names),
             report=replace(self.report, before=(*self.report.before, *names)),
         )
+
+    def masked(self, forbid: Sequence[str]) -> PreparedTable:
+        """The same with what rules left to choose from (:func:`cirl_gym.action_rule_text.masked`) in every batch.
+
+        Raises:
+            ValueError: a rule cannot be read, or an action was taken that is forbidden; the message names the episode.
+        """
+        train, validation, test = (masked(batch, forbid) for batch in (self.train, self.validation, self.test))
+        return replace(self, train=train, validation=validation, test=test)
 
     @property
     def action_map(self) -> tuple[dict[str, str], ...]:

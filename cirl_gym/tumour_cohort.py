@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym import dynamics
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.cohort import AHEAD, CohortStep, Histories
 from cirl_gym.dynamics import TumourState
 from cirl_gym.features import FeatureMap
@@ -18,11 +19,14 @@ from cirl_gym.parameters import TumourParameters
 from cirl_gym.reset_options import check_arguments, merged
 from cirl_gym.reward import check_weights, reward
 from cirl_gym.row_streams import RowStreams
+from cirl_gym.ruled_cohort import rules_given
 from cirl_gym.time_limit import time_limit
 from cirl_gym.tumour_options import OPTIONS, TumourOptions, TumourStart, tumour_start
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
 ACTION_NAMES = ("wait", "treat")
+RULED_ACTIONS = ("0", "1")
+"""What rules call them, as batches of the simulator do: a rule is the same text wherever it is given."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,15 @@ def tumour_cohort(
     high = parameters.highest.astype(np.float32)
     layout = Layout(np.zeros_like(high), high, dynamics.N_ACTIONS, form)
     return TumourCohort(n, parameters, layout, time_limit(own, stated, max_episode_steps), options)
+
+
+def tumour_rules(forbid: Sequence[str]) -> ActionRules | None:
+    """The rules of either form of the environment, from the argument of its constructor.
+
+    Raises:
+        ValueError: see :func:`~cirl_gym.ruled_cohort.rules_given`.
+    """
+    return rules_given(forbid, dynamics.FEATURES, RULED_ACTIONS)
 
 
 def _arrays(state: TumourState) -> tuple[npt.NDArray[Any], ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirl_gym.layout import Form
 from cirl_gym.parameters import TumourParameters
+from cirl_gym.ruled_cohort import ruled
 from cirl_gym.single_env import CohortEnv
 from cirl_gym.time_limit import asked_of_make
-from cirl_gym.tumour_cohort import tumour_cohort
+from cirl_gym.tumour_cohort import tumour_cohort, tumour_rules
 from cirl_gym.tumour_options import TumourOptions
 
 if TYPE_CHECKING:
@@ -34,7 +36,9 @@ class TumourEnv(CohortEnv):
 
     ## Action Space
 
-    ``Discrete(2)``: 0 leaves the patient alone, 1 treats.
+    ``Discrete(2)``: 0 leaves the patient alone, 1 treats. With ``forbid`` not both are always allowed: then
+    ``action_masks()`` (as sb3-contrib asks for it) and ``info["action_mask"]`` (as Gymnasium's
+    ``action_space.sample(mask)`` takes it) tell which are, and ``step`` refuses the others with a ValueError.
 
     ## Observation Space
 
@@ -89,6 +93,8 @@ class TumourEnv(CohortEnv):
     - ``previous_action``: show the previous action (default True).
     - ``render_mode``: ``"ansi"`` (the current step as a line), ``"rgb_array"`` (the episode so far as a picture) or
       ``"human"`` (the same in a window).
+    - ``forbid``: rules of actions "0" and "1" (:mod:`cirl_gym.action_rules`), such as
+      ``["1 when Above(side_effects, 5)"]``. Default: none; there is then no ``action_masks``.
     - ``max_episode_steps``: the time limit where Gymnasium does not make the environment (default:
       ``parameters.horizon``).
 
@@ -103,14 +109,15 @@ class TumourEnv(CohortEnv):
         *,
         observation: Literal["flat", "dict"] = "flat",
         previous_action: bool = True,
+        forbid: Sequence[str] = (),
         render_mode: str | None = None,
         max_episode_steps: int | None = None,
         **options: Unpack[TumourOptions],
     ) -> None:
         form = Form(observation, previous_action)
         cohort = tumour_cohort(1, parameters, form, max_episode_steps, options)
-        super().__init__(cohort, render_mode)
-        self.parameters = cohort.parameters
+        self.parameters, self.rules = cohort.parameters, tumour_rules(forbid)
+        super().__init__(ruled(cohort, self.rules), render_mode)
 
 
 def make_tumour_env(**arguments: Any) -> TumourEnv:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cirl_gym.layout import Form
 from cirl_gym.parameters import TumourParameters
-from cirl_gym.tumour_cohort import tumour_cohort
+from cirl_gym.ruled_cohort import ruled
+from cirl_gym.tumour_cohort import tumour_cohort, tumour_rules
 from cirl_gym.tumour_options import TumourOptions
 from cirl_gym.vector_env import AutoresetMode, CohortVectorEnv, check_num_envs
 
@@ -25,6 +27,7 @@ class TumourVectorEnv(CohortVectorEnv):
         parameters: every constant of the simulator.
         observation: ``"flat"`` or ``"dict"``.
         previous_action: show the previous action.
+        forbid: rules; there is then ``action_masks()`` ``[n, A]``.
         autoreset_mode: see :class:`~cirl_gym.vector_env.CohortVectorEnv`.
         **options: of :class:`~cirl_gym.tumour_env.TumourEnv`; ``patient`` and ``weights`` also as ``[n, 2]``,
             ``history`` also as a batch of n episodes.
@@ -42,11 +45,12 @@ class TumourVectorEnv(CohortVectorEnv):
         parameters: TumourParameters | None = None,
         observation: Literal["flat", "dict"] = "flat",
         previous_action: bool = True,
+        forbid: Sequence[str] = (),
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **options: Unpack[TumourOptions],
     ) -> None:
         check_num_envs(num_envs)
         form = Form(observation, previous_action)
         cohort = tumour_cohort(num_envs, parameters, form, max_episode_steps, options)
-        super().__init__(cohort, num_envs, autoreset_mode)
-        self.parameters = cohort.parameters
+        self.parameters, self.rules = cohort.parameters, tumour_rules(forbid)
+        super().__init__(ruled(cohort, self.rules), num_envs, autoreset_mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 
 from cirl_gym.cohort import Cohort, OfCohort, shown
+from cirl_gym.ruled_cohort import check_ruled
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 try:
@@ -56,6 +57,25 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         self._ended: BoolArray = np.zeros(num_envs, dtype=np.bool_)
         self._begun = False
 
+    @property
+    def action_masks(self) -> Callable[[], BoolArray]:
+        """``action_masks()``: ``[n, A]`` bool, which actions are allowed now; see
+        :class:`~cirl_gym.single_env.CohortEnv`.
+
+        In a row whose next step only resets it (``NEXT_STEP``), any action may be given.
+
+        Raises:
+            AttributeError: without rules.
+            gymnasium.error.ResetNeeded: it is called before ``reset``.
+        """
+        check_ruled(self._cohort)
+        return self._allowed
+
+    def _allowed(self) -> BoolArray:
+        if not self._begun:
+            raise gym.error.ResetNeeded("call reset before action_masks")
+        return check_ruled(self._cohort).allowed
+
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """One generator per row."""
@@ -98,8 +118,8 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
             reward 0 and no ``phi``.
 
         Raises:
-            ValueError: an action is not one of the action space, or a process yields what it cannot; the environment
-                is then left as it was.
+            ValueError: an action is not one of the action space or forbidden now, or a process yields what it cannot;
+                the environment is then left as it was.
             gymnasium.error.ResetNeeded: reset was never called, or a row has ended and ``autoreset_mode`` is disabled.
         """
         taken = self._checked(actions)

@@ -189,7 +189,7 @@ def _settings(method: str, given: Given, loaded: FinishedRun) -> dict[str, Any]:
 
 def _references(loaded: FinishedRun, judge: Judge) -> list[Row]:
     """Habits, and simulated experts as they would act without mistakes."""
-    habit = habits(loaded.train)
+    habit = habits(loaded.train, loaded.rules)
     rows = [Row(method=name, memory=name == "repeat", **judge.policy(policy)) for name, policy in habit.items()]
     if loaded.truth is None:
         return rows
@@ -211,6 +211,8 @@ def _notes(given: Given, quick: bool, methods: tuple[str, ...]) -> tuple[str, ..
             "Weights of DSFN are weak evidence: without an outcome model, what policies unlike the experts' lead to is "
             "guessed."
         )
+    if given.fit.forbid:
+        notes.append(f"No method's policy does what is forbidden: {'; '.join(given.fit.forbid)}.")
     if quick:
         notes.append("Quick: every method did a fraction of its work.")
     return tuple(notes)

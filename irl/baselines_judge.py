@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cirl_gym.action_rules import ActionRules, among_allowed
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -16,6 +17,7 @@ from cirl_gym.rollout import act_along, rollout
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel, Policy, World
 from cirl_gym.worlds import CounterfactualWorld, TumourWorld
 from irl.feature_expectations import expert_mu, phi_along
+from irl.habit import constant_chances
 from irl.metrics import accuracy, ceiling, majority, repeat_last_action, same_order, weight_error
 from irl.simulated_returns import mean_and_error, simulated_returns
 
@@ -50,10 +52,46 @@ class Habit:
         return chosen, None
 
 
-def habits(train: Batch) -> dict[str, Policy]:
-    """The most frequent action of the training episodes, and the last action again, begun with the usual first one."""
-    often, first = (int(chosen(train, train)[0, 0]) for chosen in (majority, repeat_last_action))
-    return {"majority": Habit(often, train.n_actions, False), "repeat": Habit(first, train.n_actions, True)}
+class WithinRules:
+    """A policy that knows no rules; where it would break them, the likeliest of the allowed actions.
+
+    Args:
+        policy: what is done where it is allowed.
+        rules: what is forbidden.
+        chances: ``[A]`` of the actions.
+    """
+
+    def __init__(self, policy: Policy, rules: ActionRules, chances: FloatArray) -> None:
+        self.policy, self.rules, self.chances = policy, rules, chances
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, tuple[npt.NDArray[Any], ...] | None]:
+        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
+        chosen, memory = self.policy.predict(observation, state, episode_start, deterministic)
+        allowed = self.rules.allowed_next(observation)
+        possible = np.take_along_axis(allowed, chosen[:, None], axis=1)[:, 0]
+        return np.where(possible, chosen, among_allowed(self.chances, allowed).argmax(axis=1)), memory
+
+
+def habits(train: Batch, rules: ActionRules | None = None) -> dict[str, Policy]:
+    """The most frequent action of the training episodes, and the last action again, begun with the usual first one.
+
+    Args:
+        train: the training episodes.
+        rules: what is forbidden; there the most frequent action that is allowed is taken.
+    """
+    free = replace(train, allowed=None)
+    often, first = (int(chosen(train, free)[0, 0]) for chosen in (majority, repeat_last_action))
+    always, again = Habit(often, train.n_actions, False), Habit(first, train.n_actions, True)
+    if rules is None:
+        return {"majority": always, "repeat": again}
+    chances = constant_chances(train)
+    return {"majority": WithinRules(always, rules, chances), "repeat": WithinRules(again, rules, chances)}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from agents.cloning import CloningConfig, fit_cloning
+from cirl_gym.action_rule_text import rules_for
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, Kind, LearnedModel
@@ -37,6 +39,11 @@ class Given:
     dsfn: DSFNLoopConfig
     """Of DSFN; DSFN(h) has the same with memory."""
     seed: int
+
+    @property
+    def rules(self) -> ActionRules | None:
+        """What was forbidden to the experts, and is to every method's policy."""
+        return rules_for(self.train, self.fit.forbid)
 
 
 class Found(NamedTuple):
@@ -146,7 +153,14 @@ def _dsfn(method: str, given: Given, run: Stages) -> Found:
     rng = np.random.default_rng([given.seed, *method.encode()])
     with run.stage("policies from the batch alone") as report:
         found = fit_dsfn(
-            *splits, given.feature_map, given.signs, given.fit.gamma, _dsfn_config(method, given.dsfn), rng, report
+            *splits,
+            given.feature_map,
+            given.signs,
+            given.fit.gamma,
+            _dsfn_config(method, given.dsfn),
+            rng,
+            report,
+            rules=given.rules,
         )
     policy, weights = dsfn_answer(found)
     return Found(policy, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
@@ -178,6 +192,6 @@ def _cloning(given: Given, run: Stages) -> Found:
     """Recurrent behaviour cloning: what the experts would do, not what they want."""
     rng = np.random.default_rng([given.seed, *b"cloning"])
     with run.stage("behaviour cloning") as report:
-        found = fit_cloning(given.train, given.validation, given.fit.cloning, rng, report)
+        found = fit_cloning(given.train, given.validation, given.fit.cloning, rng, report, rules=given.rules)
     note = "" if found.kept else "the network did not improve on a logistic regression, which acts alone"
     return Found(found.policy, memory=True, note=note)

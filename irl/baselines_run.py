@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cirl_gym.action_rule_text import rules_for
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.files import read_json
@@ -37,6 +39,8 @@ class FinishedRun:
     """``[d]`` of -1, 0 (free) and 1: what it was told of the weights' signs."""
     fit: FitConfig
     """With the horizon of its data, and the discount factor that the run was given or chose."""
+    rules: ActionRules | None
+    """What was forbidden to the experts, and is to every policy."""
     seed: int
     ground: Ground
     """Where feature expectations are compared."""
@@ -69,11 +73,12 @@ def load_finished(run: Path) -> FinishedRun:
         train, test = Batch.load(run / "batch.npz"), Batch.load(run / "test.npz")
         feature_map = reward.among(train.features).feature_map
         fit = settled(restored(FitConfig(), settings["fit"], "fit"), read_json(run / "result.json").get("gammas"))
+        rules = rules_for(train, fit.forbid)
         read = _simulated if settings["command"] == "demo" else _of_table
         signs, fit, ground, truth = read(run, settings, fit, train, test, feature_map)
         names = ("config.json", "batch.npz", "test.npz", "expert.npz" if truth else "outcome_model.npz")
         files = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in names}
-        return FinishedRun(train, test, feature_map, signs, fit, int(settings["seed"]), ground, truth, files)
+        return FinishedRun(train, test, feature_map, signs, fit, rules, int(settings["seed"]), ground, truth, files)
 
 
 def settled(fit: FitConfig, gammas: Mapping[str, Any] | None) -> FitConfig:

@@ -32,6 +32,7 @@ def demo(
     outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
     policies: tyro.conf.OmitArgPrefixes[SolverArguments] = AS_FAST,
     times: tyro.conf.OmitArgPrefixes[TimeArguments] = AT_ALL_TIMES,
+    forbid: tuple[str, ...] = (),
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -47,6 +48,7 @@ def demo(
         outcome_model: What predicts the outcomes.
         policies: How the max-margin loop finds policies.
         times: Whether preferences change with time, and how far ahead the experts look.
+        forbid: What the experts may not do, such as "1 when Above(side_effects, 4)".
         quick: A first look in about a minute, with wider errors.
         fresh: Begin anew, even if the same command was stopped before and could go on.
     """
@@ -56,7 +58,9 @@ def demo(
 
     config = DemoConfig(weights=weights, kappa=kappa, episodes=episodes, seed=seed)
     config = config.quick() if quick else config
-    config = replace(config, fit=times.put_into(policies.put_into(outcome_model.put_into(_fit_config(gamma, quick)))))
+    config = replace(
+        config, fit=times.put_into(policies.put_into(outcome_model.put_into(_fit_config(gamma, quick, forbid))))
+    )
     if fresh:
         remove(out)
     commands.demo(config, out)
@@ -72,6 +76,7 @@ def explain(
     outcome_model: tyro.conf.OmitArgPrefixes[ModelArguments] = AS_USUAL,
     policies: tyro.conf.OmitArgPrefixes[SolverArguments] = AS_FAST,
     times: tyro.conf.OmitArgPrefixes[TimeArguments] = AT_ALL_TIMES,
+    forbid: tuple[str, ...] = (),
     seed: int = 0,
     quick: bool = False,
     fresh: bool = False,
@@ -93,6 +98,8 @@ def explain(
         outcome_model: What predicts the outcomes.
         policies: How the max-margin loop finds policies.
         times: Whether preferences change with time, and how far ahead the experts look.
+        forbid: What the experts could not do: "ACTION when CONDITION" or "ACTION unless CONDITION", each a text of its
+            own. Conditions: Above(NAME, 3), Below(NAME, 3), Outside(NAME, 3, 4), After(ACTION), joined by and.
         seed: Everything that is drawn.
         quick: A first look in a fraction of the time, with wider errors.
         fresh: Begin anew, even if the same command was stopped before and could go on.
@@ -104,7 +111,7 @@ def explain(
 
     frame, found, options = columns.read(table)
     signs = known_signs(chosen_outcomes(found, outcomes), lower_is_better, sign)
-    fit = times.put_into(policies.put_into(outcome_model.put_into(_fit_config(gamma, quick))))
+    fit = times.put_into(policies.put_into(outcome_model.put_into(_fit_config(gamma, quick, forbid))))
     config = ExplainConfig(found, options, signs, seed, fit, outcomes)
     if fresh:
         remove(out)
@@ -221,10 +228,10 @@ def compare(
     compare_runs(a, b, out, rescale=rescale)
 
 
-def _fit_config(gamma: float, quick: bool) -> FitConfig:
+def _fit_config(gamma: float, quick: bool, forbid: tuple[str, ...]) -> FitConfig:
     from irl.settings import FitConfig
 
-    config = FitConfig(gamma=gamma)
+    config = FitConfig(gamma=gamma, forbid=forbid)
     return config.quick() if quick else config
 
 

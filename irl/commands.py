@@ -88,7 +88,7 @@ def demo(config: DemoConfig, out: Path) -> Result:
         versions=installed_versions(),
         true_weights=tuple(simulated.expert.w),
         table=None,
-        headline=findings.headline(found, met, simulated.expert.w),
+        headline=findings.headline(found, met, simulated.expert.w, parts["allowed"]),
     )
     _finish(out, result, found, simulated.train, simulated.test, simulated.expert)
     return result
@@ -103,7 +103,7 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
     """
     torch.set_num_threads(1)
     table = prepare_table(frame, config.columns, config.options, rng=np.random.default_rng([config.seed, 0]))
-    table = table.with_lags(changing(config.outcomes, config.columns.features))
+    table = table.with_lags(changing(config.outcomes, config.columns.features)).masked(config.fit.forbid)
     for line in table.report.lines():
         print(line)
     static = config.columns.static
@@ -136,7 +136,7 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
         versions=installed_versions(),
         true_weights=None,
         table=table.report.as_dict(),
-        headline=findings.headline(found, met),
+        headline=findings.headline(found, met, allowed=parts["allowed"]),
     )
     _finish(out, result, found, table.train, table.test, None)
     return result

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from agents.successor import SuccessorAgent
+from cirl_gym.action_rule_text import rules_for
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.files import write_text
 from cirl_gym.flipped import Patients, PatientsWorld
 from cirl_gym.learned_reward import LinearReward, load_reward
+from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.rollout import rollout
 from cirl_gym.types import OutcomeModel, Policy
@@ -22,7 +24,7 @@ from irl.findings import ConstantPolicy
 from irl.progress import stages
 from irl.report.diagnosis_console import print_diagnosis
 from irl.report.diagnosis_page import render_diagnosis
-from irl.run_folder import expert_of_run, settings_of_run, whole_run
+from irl.run_folder import expert_of_run, forbidden, settings_of_run, whole_run
 
 MOST_TRAINING = 2000
 """Training episodes from which the fresh classifiers learn, at most: more would only take longer."""
@@ -72,7 +74,7 @@ def load_run(run: Path, patients: int, rng: np.random.Generator) -> tuple[Materi
     with whole_run(run):
         reward, settings = load_reward(run), settings_of_run(run)
         model, train = load_model(run / "outcome_model.npz"), Batch.load(run / "batch.npz")
-        agent = SuccessorAgent.load(run / "agent.npz", model)
+        agent = SuccessorAgent.load(run / "agent.npz", with_rules(model, rules_for(train, forbidden(settings))))
         reward = reward.among(train.features)
         if settings["command"] == "demo":
             test, truth = _fresh(run, settings, patients, rng)

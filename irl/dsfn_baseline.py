@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agents.dsfn import DSFN, DSFNConfig, DSFNSolution
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.rollout import act_along
@@ -114,6 +115,8 @@ def fit_dsfn(
     config: DSFNLoopConfig,
     rng: np.random.Generator,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    rules: ActionRules | None = None,
 ) -> DSFNResult:
     """Weights and a policy from the batch alone.
 
@@ -130,14 +133,16 @@ def fit_dsfn(
         config: settings.
         rng: everything that is drawn.
         progress: called with (rounds done, rounds planned).
+        rules: what is forbidden, to the expert and to policies.
 
     Raises:
-        ValueError: the batches, feature map and signs do not fit together, or training did not stay finite.
+        ValueError: the batches, rules, feature map and signs do not fit together, the batches say what was allowed and
+            there are no rules, or training did not stay finite.
     """
     w0 = draw_weights(signs, rng)
     if len(w0) != len(feature_map.features):
         raise ValueError(f"signs must be one per outcome {feature_map.features}, got {signs!r}")
-    dsfn = DSFN.fit(train, validation, feature_map, gamma, config.dsfn, rng)
+    dsfn = DSFN.fit(train, validation, feature_map, gamma, config.dsfn, rng, rules=rules)
     expert = observed_mu(train, feature_map, gamma)
     imitation = dsfn.initial() if config.warm_start else None
     warm = imitation is not None and _leaves_something(expert.mean - imitation.mu, signs, config.tolerance)

@@ -6,20 +6,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.diagnostics import counterfactual_error, factual_error
+from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.rollout import act_along, rollout
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds import CounterfactualWorld
+from irl.episodes_record import AllowedActions, Episodes
 from irl.held_out import HeldOutConfig, first_episodes, held_out_likelihood, held_out_plans
 from irl.held_out_record import HeldOutLikelihood
 from irl.max_margin import MaxMarginResult
 from irl.metrics import accuracy, ceiling, majority, repeat_last_action
 from irl.outcome_sentences import expectation_sentences, per, seen_sentences
 from irl.pipeline import Fit, Simulated
-from irl.result import Accuracy, Episodes, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
+from irl.result import Accuracy, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
 from irl.simulated_returns import mean_and_error, simulated_returns
 from irl.time_sentences import gamma_sentences, window_sentences
 from irl.verdict import Evidence, Verdict, loop_sentences, verdict, verdict_sentences
@@ -33,10 +36,15 @@ _SEARCHED = 200
 
 
 class ConstantPolicy:
-    """Always the same action, or one drawn evenly: the baselines that look at nothing."""
+    """Always the same action, or one drawn evenly: the baselines that look at nothing.
 
-    def __init__(self, action: int | None, n_actions: int, rng: np.random.Generator) -> None:
-        self.action, self.n_actions, self.rng = action, n_actions, rng
+    Where rules forbid what it would do, it does the next action that is allowed.
+    """
+
+    def __init__(
+        self, action: int | None, n_actions: int, rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> None:
+        self.action, self.n_actions, self.rng, self.rules = action, n_actions, rng, rules
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
@@ -44,7 +52,12 @@ class ConstantPolicy:
         """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
         n = len(observation)
         drawn = self.rng.integers(self.n_actions, size=n)
-        return (drawn if self.action is None else np.full(n, self.action)), None
+        chosen = drawn if self.action is None else np.full(n, self.action)
+        if self.rules is None:
+            return chosen, None
+        order = (chosen[:, None] + np.arange(self.n_actions)) % self.n_actions
+        first = np.take_along_axis(self.rules.allowed_next(observation), order, axis=1).argmax(axis=1)
+        return order[np.arange(n), first], None
 
 
 class Chosen(NamedTuple):
@@ -85,15 +98,15 @@ def measured_returns(
     found: Fit, simulated: Simulated, parameters: TumourParameters, episodes: int, seed: int
 ) -> dict[str, Estimate]:
     """Undiscounted return under the true weights in the simulator; every policy has the same patients and noise."""
-    rng = np.random.default_rng(seed)
+    rng, rules = np.random.default_rng(seed), rules_of(simulated.expert.agent.model)
     feature_map = simulated.expert.agent.feature_map
     policies: dict[str, Policy] = {
         "expert": simulated.expert.policy(),
         "cirl": found.policy,
         "cloning": found.cloning,
-        "random": ConstantPolicy(None, 2, rng),
-        "never": ConstantPolicy(0, 2, rng),
-        "always": ConstantPolicy(1, 2, rng),
+        "random": ConstantPolicy(None, 2, rng, rules),
+        "never": ConstantPolicy(0, 2, rng, rules),
+        "always": ConstantPolicy(1, 2, rng, rules),
     }
     estimates = {}
     for name, policy in policies.items():
@@ -149,6 +162,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
         "windows": found.windows,
         "gammas": found.choice,
         "quality": found.quality,
+        "allowed": allowed_in(found, splits[0]),
     }
 
 
@@ -183,7 +197,15 @@ def _intervals(names: tuple[str, ...], low: FloatArray, high: FloatArray) -> dic
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
 
-def headline(found: Fit, met: Accuracy, truth: FloatArray | None = None) -> tuple[str, ...]:
+def allowed_in(found: Fit, train: Batch) -> AllowedActions | None:
+    """What rules forbade in the training episodes; None without rules."""
+    rules = rules_of(found.agent.model)
+    return None if rules is None else AllowedActions.of([rule.name for rule in rules.rules], train)
+
+
+def headline(
+    found: Fit, met: Accuracy, truth: FloatArray | None = None, allowed: AllowedActions | None = None
+) -> tuple[str, ...]:
     """The finding and what limits it, one sentence each."""
     names = found.feature_map.features
     said = verdict_sentences(
@@ -197,6 +219,7 @@ def headline(found: Fit, met: Accuracy, truth: FloatArray | None = None) -> tupl
         *([] if truth is None else [_truth_sentence(found, truth)]),
         *window_sentences(names, found.windows),
         *gamma_sentences(found.choice),
+        *([] if allowed is None else [allowed.sentence]),
         _accuracy_sentence(met),
     )
 

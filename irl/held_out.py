@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cirl_gym.batch import Batch
 from cirl_gym.even_rows import even_rows
 from cirl_gym.types import FloatArray, IntArray
+from irl.habit import constant_chances, even_log_chances, log_chances
 from irl.held_out_record import AgreementOverTime, HeldOutLikelihood, LogLikelihood
 from irl.likelihood import action_log_likelihood, by_episode, per_decision, taken_log_probabilities
 from irl.metrics import accuracy_by_step
@@ -97,8 +98,7 @@ def held_out_likelihood(
     """
     batch = pool.batch
     rows = even_rows(len(posterior.draws), draws)
-    counts = np.bincount(train.actions[train.mask], minlength=batch.n_actions) + 1.0
-    even = np.full(batch.n_actions, -np.log(batch.n_actions))
+    frequencies = constant_chances(train, more=1.0)
     known = None if expert is None else np.log(np.maximum(expert, _TINY))
 
     def said(log_likelihood: FloatArray) -> LogLikelihood:
@@ -110,8 +110,8 @@ def held_out_likelihood(
         cirl=said(action_log_likelihood(pool.q(posterior.mean), batch, [posterior.kappa_mean])[0]),
         averaged=said(averaged_log_likelihood(pool, posterior.draws[rows], posterior.kappa_draws[rows])),
         cloning=said(taken_log_probabilities(cloning, batch)),
-        frequencies=said(taken_log_probabilities(np.log(counts / counts.sum()), batch)),
-        chance=said(taken_log_probabilities(even, batch)),
+        frequencies=said(taken_log_probabilities(log_chances(frequencies, batch), batch)),
+        chance=said(taken_log_probabilities(even_log_chances(batch), batch)),
         expert=None if known is None else said(taken_log_probabilities(known, batch)),
     )
 

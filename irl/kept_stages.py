@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.expert import Expert
+from agents.expert import Expert, simulator_model
 from agents.successor import SuccessorAgent
 from cirl_gym.files import read_arrays, read_json, write_arrays, write_json
 from cirl_gym.kept import Kept
@@ -34,7 +34,7 @@ def kept_expert(kept: Kept, config: DemoConfig, compute: Callable[[], Expert]) -
     """Step 2: the expert in the simulator."""
 
     def load(path: Path) -> Expert:
-        agent = SuccessorAgent.load(path, OracleModel(config.parameters))
+        agent = SuccessorAgent.load(path, simulator_model(config.parameters, config.fit.forbid))
         return Expert.of(agent, np.array(config.weights), config.kappa)
 
     return kept.stage("expert.npz", compute, lambda expert, path: expert.agent.save(path), load)

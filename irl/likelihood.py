@@ -15,7 +15,8 @@ def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt
     """Log-likelihood ``[K, N]`` of each episode's actions under softmax(kappa q).
 
     Args:
-        q: ``[N, T, A]`` values of all actions along the batch; rows on padding are not looked at.
+        q: ``[N, T, A]`` values of all actions along the batch; those of actions that were not allowed, and rows on
+            padding, are not looked at.
         batch: the actions taken.
         kappas: ``[K]`` inverse temperatures, not negative.
 
@@ -28,18 +29,25 @@ def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt
     if q.shape != (*batch.actions.shape, batch.n_actions):
         raise ValueError(f"q must be {(*batch.actions.shape, batch.n_actions)}, got {q.shape}")
     live = q[batch.mask].astype(np.float64)
-    if not np.isfinite(live).all():
+    forbidden = None if batch.allowed is None else ~batch.allowed[batch.mask]
+    if not (np.isfinite(live) if forbidden is None else np.isfinite(live) | forbidden).all():
         raise ValueError("q is not finite in a step where an action was taken")
+    if forbidden is not None:
+        live[forbidden] = -np.inf
     steps = np.arange(len(live))
     # -log p(taken) = kappa (best - taken) + log(1 + sum over the others of exp(kappa (q_a - best))).
     best = live.argmax(axis=1)
     short = live[steps, best] - live[steps, batch.actions[batch.mask]]
     others = np.arange(batch.n_actions) != best[:, None]
     below = np.ascontiguousarray((live - live[steps, best][:, None])[others].reshape(len(live), -1).T)
+    never = None if forbidden is None else np.isneginf(below)
     result = np.empty((len(levels), len(batch)))
     scratch = np.empty_like(below)  # many kappas, many steps: what is written again is not asked for again
     for i, kappa in enumerate(levels):
-        np.exp(np.multiply(below, kappa, out=scratch), out=scratch)
+        with np.errstate(invalid="ignore"):  # 0 times infinity, set right below
+            np.exp(np.multiply(below, kappa, out=scratch), out=scratch)
+        if never is not None:
+            scratch[never] = 0.0
         lost = np.log(1.0 + scratch.sum(axis=0))
         lost += kappa * short
         result[i] = -by_episode(lost, batch)

@@ -15,6 +15,7 @@ from scipy.stats import beta
 from cirl_gym.batch import Batch
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 from cirl_gym.weight_sphere import normalised
+from irl.habit import constant_chances
 
 
 def agreement(chosen: IntArray, batch: Batch) -> BoolArray:
@@ -53,17 +54,25 @@ def accuracy_by_step(chosen: IntArray, batch: Batch) -> FloatArray:
 
 
 def majority(training: Batch, batch: Batch) -> IntArray:
-    """``[N, T]`` always the action that is most frequent in ``training`` (of equals the first)."""
-    counts = np.bincount(training.actions[training.mask], minlength=training.n_actions)
-    return np.full(batch.actions.shape, int(counts.argmax()), dtype=np.int64)
+    """``[N, T]`` always the action that is most frequent in ``training`` (of equals the first), of those allowed."""
+    chances = constant_chances(training)
+    if batch.allowed is None:
+        return np.full(batch.actions.shape, int(chances.argmax()), dtype=np.int64)
+    return np.asarray(np.where(batch.allowed, chances, -1.0).argmax(axis=2))
 
 
 def repeat_last_action(training: Batch, batch: Batch) -> IntArray:
-    """``[N, T]`` the action before; at t = 0 the most frequent first action in ``training`` (of equals the first)."""
+    """``[N, T]`` the action before; at t = 0 the most frequent first action in ``training`` (of equals the first).
+
+    Where it is not allowed, the most frequent one that is.
+    """
     first = int(np.bincount(training.actions[:, 0], minlength=training.n_actions).argmax())
     chosen = np.full(batch.actions.shape, first, dtype=np.int64)
     chosen[:, 1:] = batch.actions[:, :-1]
-    return chosen
+    if batch.allowed is None:
+        return chosen
+    possible = np.take_along_axis(batch.allowed, chosen[..., None], axis=2)[..., 0]
+    return np.where(possible, chosen, majority(training, batch))
 
 
 def ceiling(probabilities: FloatArray | None, batch: Batch) -> float | None:

@@ -16,13 +16,14 @@ from agents.candidates import learnt_candidates, successor_candidates
 from agents.cloning import CloningPolicy, fit_cloning
 from agents.expert import Expert, successor_expert
 from agents.successor import SuccessorAgent
-from agents.successor_training import Problem, fit_successor
+from agents.successor_training import Problem
 from agents.weights import uniform_weights
+from cirl_gym.action_rule_text import masked, rules_for
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.kept import Kept
-from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
+from cirl_gym.outcome_models.masked import rules_of, with_rules
 from cirl_gym.rollout import rollout
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.weight_sphere import draw_weights
@@ -37,10 +38,11 @@ from irl.identifiability import (
     not_identifiable,
     sampling_tolerance,
 )
-from irl.kept_stages import kept_expert, kept_member, kept_outcome_model
+from irl.kept_stages import kept_expert, kept_outcome_model
 from irl.max_margin import MaxMarginResult, max_margin
+from irl.member_fits import solved_members
 from irl.mixture import Mixture, closest_mixture
-from irl.model_spread import MemberFinding, with_model_spread
+from irl.model_spread import MemberFinding
 from irl.plan_pool import PlanPool
 from irl.posterior import PosteriorResult
 from irl.preferences import judged_preferences, spread_weights
@@ -109,13 +111,13 @@ def simulate(config: DemoConfig, run: Stages, kept: Kept | None = None) -> Simul
     # 2. The expert, trained in it on the true reward.
     with run.stage("expert") as report:
         w = np.array(config.weights)
-        learnt = partial(successor_expert, config.parameters, w, config.fit.gamma, config.kappa, config.expert)
-        expert = kept_expert(kept, config, partial(learnt, training, report))
+        solve = partial(successor_expert, config.parameters, w, config.fit.gamma, config.kappa, config.expert, training)
+        expert = kept_expert(kept, config, partial(solve, report, forbid=config.fit.forbid))
     # 3. The batch that the expert leaves behind.
-    with run.stage("batch"):
+    with run.stage("batch") as report:
         policy, n = expert.policy(int(drawing.integers(2**31))), config.episodes + config.test_episodes
-        played = partial(rollout, world, policy, n, drawing, deterministic=False)
-        everything = kept.stage("batch.npz", played, Batch.save, Batch.load)
+        played = partial(rollout, world, policy, n, drawing, deterministic=False, progress=report)
+        everything = masked(kept.stage("batch.npz", played, Batch.save, Batch.load), config.fit.forbid)
     seen = everything.take(np.arange(config.episodes))
     train, validation = seen.split(0.1, splitting)
     return Simulated(expert, train, validation, everything.take(np.arange(config.episodes, len(everything))))
@@ -146,7 +148,8 @@ def fit(
         kept: what is kept of the stages and rounds of the same run, begun before; None: nothing.
 
     Raises:
-        ValueError: the batches do not fit together, or nothing can be learnt from them.
+        ValueError: the batches do not fit together, do not say what ``config.forbid`` left to choose from
+            (:func:`cirl_gym.action_rule_text.masked`), or nothing can be learnt from them.
     """
     kept = kept or Kept()
     modelling, _, looping, judging, copying = _generators(seed, "fit", 5)
@@ -157,9 +160,8 @@ def fit(
         learnt = partial(fit_outcome_model, config.model, *splits, config.outcome, modelling, report)
         fitted = model or kept_outcome_model(kept, learnt)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
-    world = Problem(
-        fitted.model, feature_map, train.start, horizon, config.gamma, uniform_weights(signs), histories=train
-    )
+    imagined = with_rules(fitted.model, rules_for(train, config.forbid))
+    world = Problem(imagined, feature_map, train.start, horizon, config.gamma, uniform_weights(signs), train)
     # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
     draw = partial(_generators, seed)
     agent, world, config, choice = find_candidates(world, train, validation, signs, config, draw, run, kept)
@@ -174,9 +176,9 @@ def fit(
         identified = _identified(agent, mu, loop, posterior, train, signs, config, draw("identified", 1)[0])
     quality = quality_control(agent, world, signs, loop, posterior, config.quality, draw, run)
     windows = _windows(agent, pool, signs, config, seed, run)
-    posterior, members = _members(posterior, world, train, signs, config, seed, run, kept)
+    posterior, members = solved_members(posterior, world, train, signs, config, partial(_generators, seed), run, kept)
     with run.stage("behaviour cloning") as report:
-        cloned = fit_cloning(train, validation, config.cloning, copying, report)
+        cloned = fit_cloning(train, validation, config.cloning, copying, report, rules=rules_of(imagined))
     mixture = closest_mixture(loop.mus, mu.mean)
     found = (fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy)
     return Fit(*found, members, windows, choice, quality)
@@ -230,43 +232,6 @@ def _windows(
     with run.stage("time windows") as report:
         psi, rng = partial(agent.psi, pool.batch), _generators(seed, "windows", 1)[0]
         return time_windows(psi, pool, signs, config.windows, config.posterior, rng, report)
-
-
-def _members(
-    posterior: PosteriorResult,
-    world: Problem,
-    train: Batch,
-    signs: FloatArray,
-    config: FitConfig,
-    seed: int,
-    run: Stages,
-    kept: Kept,
-) -> tuple[PosteriorResult, tuple[MemberFinding, ...]]:
-    """Of an ensemble, steps 5 to 9 in the world of each member, with other random numbers in each."""
-    if not isinstance(world.model, EnsembleModel):
-        return posterior, ()
-    found = []
-    with run.stage("each outcome model") as report:
-        for number, model in enumerate(world.model.members):
-            generators = _generators(seed, f"member {number}", 2)
-            solved = partial(_member, replace(world, model=model), train, signs, config, *generators)
-            found.append(kept_member(kept, number, solved))
-            report(number + 1, len(world.model.members))
-    return with_model_spread(posterior, found), tuple(found)
-
-
-def _member(
-    world: Problem,
-    train: Batch,
-    signs: FloatArray,
-    config: FitConfig,
-    solving: np.random.Generator,
-    judging: np.random.Generator,
-) -> MemberFinding:
-    agent = fit_successor(world, config.agent, solving)
-    mu = expert_mu(phi_along(world.model, world.feature_map, train), train, config.gamma)
-    posterior, _ = judged_preferences(agent.psi, train, signs, config.posterior, judging)
-    return MemberFinding(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
 
 
 def _identified(

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from cirl_gym.action_rules import among_allowed
 from cirl_gym.batch import Batch
 from cirl_gym.types import Float32Array, FloatArray
 from irl.likelihood import action_log_likelihood, by_group
@@ -42,11 +43,10 @@ class PlanPool:
         return PlanPool(self.batch, np.concatenate([self.psi, psi]))
 
     def q(self, w: FloatArray) -> FloatArray:
-        """Best values ``[N, T, A]`` for weights ``[d]``."""
+        """Best values ``[N, T, A]`` for weights ``[d]``; minus infinity where an action was not allowed."""
         # One long product: numpy takes many short ones (psi @ w) one by one, 70 times as slow for two features.
         values = self.psi.reshape(-1, len(w)) @ w
-        best: FloatArray = values.reshape(self.psi.shape[:-1]).max(axis=0)
-        return best
+        return np.asarray(among_allowed(values.reshape(self.psi.shape[:-1]).max(axis=0), self.batch.allowed))
 
     def group_log_likelihood(self, w: FloatArray, kappas: FloatArray) -> FloatArray:
         """Log-likelihood ``[K, G]`` of each group's actions under softmax(kappa Q), for weights ``[d]``."""
@@ -58,6 +58,8 @@ class PlanPool:
         plans, decisions, n_actions, d = live.shape
         values = (live.reshape(-1, d) @ w.T.astype(np.float32)).reshape(plans, decisions, n_actions, len(w)).max(axis=0)
         scaled = values.astype(np.float64) * kappas
+        if self.batch.allowed is not None:
+            scaled[~self.batch.allowed[self.batch.mask]] = -np.inf
         scaled -= scaled.max(axis=1, keepdims=True)
         taken = self.batch.actions[self.batch.mask]
         log_chance = scaled[np.arange(decisions), taken] - np.log(np.exp(scaled).sum(axis=1))

@@ -10,6 +10,7 @@ from math import dist
 from typing import Any, TypeAlias
 
 from cirl_gym.files import read_json, write_json
+from irl.episodes_record import AllowedActions, Episodes
 from irl.gamma_record import GammaChoice
 from irl.held_out_record import AgreementOverTime, HeldOutLikelihood
 from irl.quality_record import Quality
@@ -145,24 +146,6 @@ class Member:
         check_types(self, "members")
 
 
-@dataclass(frozen=True)
-class Episodes:
-    """How many episodes each part of the data has, and how long they are."""
-
-    train: int
-    validation: int
-    test: int
-    mean_length: float
-    """Actions of a training episode, on average."""
-    mean_length_recovered: float
-    """Actions of an episode of the recovered policy in the world model, on average, from the same first observations:
-    where the two differ, what ends episodes may be part of what the weights say."""
-
-    def __post_init__(self) -> None:
-        check_types(self, "episodes")
-        require(min(self.mean_length, self.mean_length_recovered) >= 0, "episodes: a mean length is negative")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """Field by field the keys of ``result.json`` (beside ``schema``); numbers are finite, what is unknown is None.
@@ -225,6 +208,8 @@ class Result:
     """How likely held-out decisions are."""
     quality: Quality | None = None
     """Whether planning in the world model keeps what it promises."""
+    allowed: AllowedActions | None = None
+    """What rules forbade in the training episodes; None where every action was always allowed."""
 
     def __post_init__(self) -> None:
         check_types(self, "result")

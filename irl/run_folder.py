@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from agents.expert import Expert
+from agents.expert import Expert, simulator_model
 from agents.successor import SuccessorAgent
 from cirl_gym.files import read_json
-from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
 
 
@@ -43,8 +42,14 @@ def settings_of_run(run: Path) -> dict[str, Any]:
     return settings
 
 
+def forbidden(settings: dict[str, Any]) -> list[str]:
+    """The rules of what could not be done (``--forbid``); a run of an earlier version had none."""
+    return list(settings["fit"].get("forbid", ()))
+
+
 def expert_of_run(run: Path, settings: dict[str, Any]) -> tuple[TumourParameters, Expert]:
     """The simulator of a ``cirl demo`` and the expert who acted in it."""
     parameters = TumourParameters(**settings["parameters"])
-    agent = SuccessorAgent.load(run / "expert.npz", OracleModel(parameters))
+    model = simulator_model(parameters, forbidden(settings))
+    agent = SuccessorAgent.load(run / "expert.npz", model)
     return parameters, Expert.of(agent, np.asarray(settings["weights"], dtype=np.float64), settings["kappa"])

@@ -8,13 +8,13 @@ from typing import get_args
 
 from agents.candidates import MuSource, Solver
 from agents.cloning import CloningConfig
-from agents.expert import EXPERT
+from agents.expert import EXPERT, simulator_model
 from agents.history_training import HistoryTrainingConfig
 from agents.quality import QualityConfig
 from agents.rolled_out_mu import RollOutConfig
 from agents.successor import SuccessorConfig
 from agents.successor_policy import check_kappa
-from agents.world_ppo_config import WorldPPOConfig
+from agents.world_ppo_config import KNOWS_NO_RULES, WorldPPOConfig
 from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
 from cirl_gym.outcome_text import hint, read_outcome
 from cirl_gym.parameters import TumourParameters
@@ -70,6 +70,8 @@ class FitConfig:
     """First steps of windows of time whose weights are found one by one; default: none (:mod:`irl.windows`)."""
     choose_gamma: tuple[float, ...] = ()
     """Discount factors of which held-out decisions choose one in place of ``gamma`` (:mod:`irl.gamma_choice`)."""
+    forbid: tuple[str, ...] = ()
+    """Rules of what the experts could not do (:mod:`cirl_gym.action_rule_text`); policies may not do it either."""
 
     def __post_init__(self) -> None:
         if self.solver not in get_args(Solver) or self.mu not in get_args(MuSource):
@@ -82,6 +84,8 @@ class FitConfig:
                 f"mu='successor' is that of the successor agent's own policies; {self.solver} needs mu='mu_learning' "
                 "or mu='rollouts'"
             )
+        if self.forbid and self.solver == "recurrent_ppo":
+            raise ValueError(KNOWS_NO_RULES)
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
         check_starts(self.windows)
@@ -128,7 +132,7 @@ class DemoConfig:
     """Simulate an expert with known preferences, then recover them from the batch alone.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range, or a rule of what is forbidden cannot be read.
     """
 
     weights: tuple[float, float] = (-0.3, -0.7)
@@ -158,6 +162,7 @@ class DemoConfig:
         check_kappa(self.kappa)
         if not 0 < sum(abs(w) for w in self.weights) <= 1 + 1e-9:
             raise ValueError(f"weights must have an L1 norm above 0 and at most 1, got {self.weights}")
+        simulator_model(self.parameters, self.fit.forbid)  # reads the rules
 
     @property
     def signs(self) -> tuple[int, int]:

@@ -15,7 +15,9 @@ import numpy as np
 from scipy.stats import chi2
 
 from cirl_gym.batch import Batch
+from irl.habit import constant_chances, even_log_chances, log_chances
 from irl.identifiability import IdentifiedSet
+from irl.likelihood import taken_log_probabilities
 from irl.max_margin import MaxMarginResult
 from irl.posterior import PosteriorResult
 
@@ -40,9 +42,9 @@ class Evidence:
     weights: float
     """Under the best weights and the best kappa, d numbers in all."""
     chance: float
-    """If every action were as likely."""
+    """If every action, of those allowed, were as likely."""
     habit: float
-    """If actions had the chances of their frequencies, whatever is observed."""
+    """If actions had the same chances whatever is observed (:func:`irl.habit.constant_chances`)."""
     decisions: int
 
     def __post_init__(self) -> None:
@@ -52,11 +54,11 @@ class Evidence:
     @classmethod
     def of(cls, posterior: PosteriorResult, judged: Batch) -> Evidence:
         """Of the episodes that the posterior has judged."""
-        counts = np.bincount(judged.actions[judged.mask], minlength=judged.n_actions)
-        taken = counts[counts > 0]
-        n = int(counts.sum())
-        chance = -n * float(np.log(judged.n_actions))
-        return cls(posterior.best_log_likelihood, chance, float((taken * np.log(taken / n)).sum()), n)
+        chance, habit = (
+            float(taken_log_probabilities(logs, judged).sum())
+            for logs in (even_log_chances(judged), log_chances(constant_chances(judged), judged))
+        )
+        return cls(posterior.best_log_likelihood, chance, habit, judged.n_steps)
 
     def beyond_chance(self, d: int) -> bool:
         """Whether a likelihood-ratio test tells the decisions from coin tosses; d - 1 weights are free, and kappa."""

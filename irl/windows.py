@@ -109,6 +109,7 @@ def window_pool(pool: PlanPool, first: int, end: int | None) -> PlanPool | None:
         truncated=~terminated,
         ids=tuple(batch.ids[i] for i in kept),
         groups=tuple(batch.groups[i] for i in kept),
+        allowed=None if batch.allowed is None else batch.allowed[kept, first:end],
     )
     return PlanPool(part, np.ascontiguousarray(pool.psi[:, kept, first:end]))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from irl.episodes_record import AllowedActions
 from irl.gamma_record import GammaChoice, GammaTried
 from irl.held_out_record import AgreementOverTime, HeldOutLikelihood, LogLikelihood
 from irl.quality_record import Quality
@@ -90,6 +91,7 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "episodes": Episodes(7000, 1500, 1500, 17.3, 16.9),
         "mu_recovered": mu + 0.03,
         "quality": Quality(20, 0.014, 0.0096, 0.0023, 0.0, 0.0019, 0.0008, 0.0018, 0.05),
+        "allowed": AllowedActions(("treat when Above(x0, 3)", "wait when After(treat)"), 120000, 4321, 4000),
         "mu_gap": 0.03 * np.sqrt(d),
         "agreement": AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
         "likelihood": sample_likelihood(known=d == 2),

@@ -18,6 +18,7 @@ TOP = {
     "irl.quality_control",
     "irl.kept_stages",
     "irl.discounting",
+    "irl.member_fits",
     "irl.settings",
     "irl.dsfn_baseline",
     "irl.findings",

@@ -61,7 +61,7 @@ def example():
 def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     python = blocks("python")
-    assert len(python) == 3
+    assert len(python) == 4
     names: dict = {}
     for code in python:
         exec(compile(code, "README.md", "exec"), names)

@@ -16,7 +16,7 @@ from irl.result import SCHEMA, Accuracy, IdentifiedRanges, Kappa, Result, instal
 KEYS = """
     schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
     seed config versions estimates kappa true_weights table headline stop verdict episodes
-    members windows gammas mu_recovered mu_gap agreement likelihood quality
+    members windows gammas mu_recovered mu_gap agreement likelihood quality allowed
 """
 
 
@@ -133,7 +133,7 @@ def test_a_feature_may_have_any_name(name: str, tmp_path: Path) -> None:
         ("[]", "is not a result of schema 1"),
         ("{}", "is not a result of schema 1"),
         ('{"schema": 2}', "is not a result of schema 1"),
-        ('{"schema": 1, "weights": []}', "missing or unknown keys: accuracy, agreement, config"),
+        ('{"schema": 1, "weights": []}', "missing or unknown keys: accuracy, agreement, allowed, config"),
     ],
 )
 def test_another_file_is_refused_by_name(content: str, message: str, tmp_path: Path) -> None:

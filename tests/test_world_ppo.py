@@ -185,7 +185,7 @@ class TestOptions:
 
 def test_a_whole_run_from_the_command(tmp_path, monkeypatch, capsys):
     make_the_command_line_tiny(monkeypatch)
-    monkeypatch.setattr("irl.cli._fit_config", lambda gamma, quick: tiny_fit(gamma=gamma, ppo=FEW, rounds=1))
+    monkeypatch.setattr("irl.cli._fit_config", lambda gamma, quick, forbid: tiny_fit(gamma=gamma, ppo=FEW, rounds=1))
     arguments = ["demo", "--quick", "--solver", "recurrent_ppo", "--steps", "48"]
     for folder in ("a", "b"):
         assert main([*arguments, "--out", str(tmp_path / folder)]) == 0

@@ -78,6 +78,12 @@ class TestRollout:
             np.testing.assert_array_equal(shown[going, 2:].argmax(axis=1), batch.actions[going, t - 1])
             np.testing.assert_array_equal(shown[going, :2], batch.obs[going, t])
 
+    def test_it_says_how_far_it_is(self):
+        said = []
+        rollout(TumourWorld(), Scripted(0.0), 3, np.random.default_rng(0), progress=lambda *done: said.append(done))
+        assert said == [(step + 1, 20) for step in range(len(said))]
+        assert 1 < len(said) <= 20
+
     def test_same_seed_same_bytes(self):
         one, two = (rollout(TumourWorld(), Scripted(0.5, 3), 20, np.random.default_rng(4)) for _ in range(2))
         assert one == two

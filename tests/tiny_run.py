@@ -67,8 +67,8 @@ def icu_stays(stays: int = 60) -> pd.DataFrame:
 def make_the_command_line_tiny(monkeypatch) -> None:
     """What ``irl.cli.main`` runs takes seconds; options that are not about how much work is done still count."""
 
-    def fit_config(gamma, quick):
-        return tiny_fit(gamma=gamma)
+    def fit_config(gamma, quick, forbid):
+        return tiny_fit(gamma=gamma, forbid=forbid)
 
     def demo_config(config):
         tiny = tiny_demo()

@@ -45,6 +45,8 @@ def print_result(result: Result, folder: Path | None = None, console: Console | 
         shown.print(Text(f"Discounted outcomes, in ranges: {gap}, in its world model."))
     if result.quality is not None:
         shown.print(Text(f"Plans and what is reached in the world model: {rows.kept(result.quality)}."))
+    if result.allowed is not None:
+        shown.print(Text(f"Forbidden: {rows.forbidden(result.allowed)}."))
     shown.print(Text(f"Actions per episode, on average: {rows.lengths(result)}, in its world model."))
     times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in result.seconds.items())
     shown.print(Text(f"Time: {duration(sum(result.seconds.values()))} ({times})."))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
+from irl.episodes_record import AllowedActions
 from irl.max_margin import REASONS, Stop
 from irl.progress import duration
 from irl.quality_record import Quality
@@ -138,6 +139,7 @@ def run_rows(result: Result) -> Rows:
     return [
         ["episodes", f"{parts.train} to learn from, {parts.validation} to tune on, {parts.test} held out"],
         ["actions per episode, on average", lengths(result)],
+        *([] if result.allowed is None else [["what was forbidden", forbidden(result.allowed)]]),
         ["error of the outcome model, actions taken", short(error.factual)],
         ["error of the outcome model, other actions", counterfactual],
         *([] if result.quality is None else [["plans against what is reached in the model", kept(result.quality)]]),
@@ -146,6 +148,12 @@ def run_rows(result: Result) -> Rows:
         ["time: all", duration(sum(result.seconds.values()))],
         *([f"version of {name}", version] for name, version in result.versions.items()),
     ]
+
+
+def forbidden(allowed: AllowedActions) -> str:
+    """The rules, and how many training decisions they leave to choose."""
+    counts = f"some action in {allowed.limited:,} of {allowed.decisions:,} decisions, all but one in {allowed.forced:,}"
+    return f"{'; '.join(allowed.rules)} ({counts})"
 
 
 def kept(quality: Quality) -> str:

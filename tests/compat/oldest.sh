@@ -71,6 +71,7 @@ files=()
 for name in \
     tumour_env counterfactual_env registration worlds cases_envs golden row_streams \
     tumour_vector_env vector_forms sb3_vec_env history_observation learned_reward exhaustive \
+    env_action_masks action_rules \
     interop interop_cases interop_minari interop_table \
     dynamics parameters batch features files \
     tables table_columns table_duplicates table_files table_fill bad_tables icu_tables \

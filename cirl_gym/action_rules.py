@@ -1,0 +1,170 @@
+"""Which actions a history leaves: rules such as ``dialysis unless Above(creatinine, 3)``, and the masks that follow.
+
+A rule forbids one action by what was observed last and by the action before:
+
+    surgery when Below(platelets, 50)                while the last reading is below 50
+    0 when After(1) and Above(lactate, 2)            after action 1, while lactate is above 2
+    extubate unless After(ventilate)                 but after ventilate
+
+Experts who may not do everything choose from what is left, and so must the policies that are compared with them: that
+an action was not taken where it was forbidden says nothing of preferences. Rules hold in their order; one that would
+forbid the last action that is left gives way, so that something is always allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.batch import Batch
+from cirl_gym.outcome_features import Above, Below, Outside
+from cirl_gym.types import BoolArray, Float32Array, IntArray
+
+
+@dataclass(frozen=True)
+class After:
+    """The action before was this one; at the first step there was none."""
+
+    action: str
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        plain = self.action.isdecimal() or (self.action.isidentifier() and not keyword.iskeyword(self.action))
+        return f"After({self.action if plain else json.dumps(self.action, ensure_ascii=False)})"
+
+
+Condition: TypeAlias = Above | Below | Outside | After
+"""What can be asked of a history. A range holds where the last reading is above, below or outside it."""
+
+
+@dataclass(frozen=True)
+class ActionRule:
+    """One action is forbidden while all conditions hold, or, with ``unless``, while not all of them do.
+
+    Raises:
+        ValueError: there is no condition.
+    """
+
+    action: str
+    """The action's name."""
+    conditions: tuple[Condition, ...]
+    unless: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "conditions", tuple(self.conditions))
+        if not self.conditions:
+            raise ValueError(f"the rule for action {self.action!r} needs a condition")
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        said = " and ".join(condition.name for condition in self.conditions)
+        return f"{self.action} {'unless' if self.unless else 'when'} {said}"
+
+
+@dataclass(frozen=True)
+class ActionRules:
+    """Rules for histories of given features and actions; see the module's text.
+
+    Raises:
+        ValueError: there is no rule, or one speaks of a feature or action that there is not; the message names it.
+    """
+
+    rules: tuple[ActionRule, ...]
+    features: tuple[str, ...]
+    """Names of the D observed features."""
+    action_names: tuple[str, ...]
+    """Names of the A actions."""
+
+    def __post_init__(self) -> None:
+        for name in ("rules", "features", "action_names"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.rules:
+            raise ValueError("action rules: there is no rule")
+        for rule in self.rules:
+            _check(rule, self.features, self.action_names)
+
+    def allowed(self, obs: Float32Array, previous: IntArray) -> BoolArray:
+        """Allowed actions ``[.., A]`` after last observations ``[.., D]``, raw units, and actions before ``[..]``.
+
+        ``previous`` is -1 where there was none. At least one action is allowed everywhere.
+        """
+        allowed: BoolArray = np.ones((*obs.shape[:-1], len(self.action_names)), dtype=np.bool_)
+        for rule in self.rules:
+            action = self.action_names.index(rule.action)
+            held = [self._holds(condition, obs, previous) for condition in rule.conditions]
+            forbids = np.logical_and.reduce(held) != rule.unless
+            others = np.delete(allowed, action, axis=-1).any(axis=-1)
+            allowed[..., action] &= ~(forbids & others)
+        return allowed
+
+    def allowed_next(self, observation: Float32Array) -> BoolArray:
+        """The same ``[n, A]`` from what a policy sees, ``[n, D + A]``: features and the one-hot action before."""
+        d = len(self.features)
+        hot = observation[:, d:]
+        return self.allowed(observation[:, :d], np.where(hot.any(axis=1), hot.argmax(axis=1), -1))
+
+    def allowed_along(self, batch: Batch) -> BoolArray:
+        """``[N, T+1, A]`` what is allowed after h_0..h_T, whatever was taken; at least one also on padding."""
+        first = np.full((len(batch), 1), -1, dtype=np.int64)
+        return self.allowed(batch.obs, np.concatenate([first, batch.actions], axis=1))
+
+    def masked(self, batch: Batch) -> Batch:
+        """The same episodes, with what was allowed at every step.
+
+        Raises:
+            ValueError: the batch has other features or actions, or an action was taken that is forbidden; the message
+                names episode and step.
+        """
+        if (batch.features, batch.action_names) != (self.features, self.action_names):
+            raise ValueError(
+                f"the rules are for features {self.features} and actions {self.action_names}, the batch has "
+                f"{batch.features} and {batch.action_names}"
+            )
+        allowed = self.allowed_along(batch)[:, :-1]
+        taken = np.take_along_axis(allowed, batch.actions[..., None], axis=2)[..., 0]
+        if not taken[batch.mask].all():
+            episode, step = (int(i) for i in np.argwhere(~taken & batch.mask)[0])
+            action = batch.action_names[batch.actions[episode, step]]
+            rules = "; ".join(rule.name for rule in self.rules if rule.action == action)
+            count = int((~taken & batch.mask).sum())
+            raise ValueError(
+                f"episode {batch.ids[episode]!r}, step {step}: action {action!r} was taken although it is forbidden "
+                f"({rules}); so are {count} of {batch.n_steps} actions"
+            )
+        return replace(batch, allowed=allowed)
+
+    def _holds(self, condition: Condition, obs: Float32Array, previous: IntArray) -> BoolArray:
+        if isinstance(condition, After):
+            return np.asarray(previous == self.action_names.index(condition.action))
+        x = obs[..., self.features.index(condition.column)]
+        # Readings are float32: so must a limit be, or 0.7 would be below 0.7.
+        if isinstance(condition, Above):
+            return np.asarray(x > np.float32(condition.limit))
+        if isinstance(condition, Below):
+            return np.asarray(x < np.float32(condition.limit))
+        return np.asarray((x < np.float32(condition.low)) | (x > np.float32(condition.high)))
+
+
+def among_allowed(scores: npt.NDArray[np.floating], allowed: BoolArray | None) -> npt.NDArray[np.floating]:
+    """Scores ``[.., A]`` with minus infinity where an action is not ``allowed`` ``[.., A]``; None: all are."""
+    return scores if allowed is None else np.where(allowed, scores, -np.inf)
+
+
+def _check(rule: ActionRule, features: Sequence[str], actions: Sequence[str]) -> None:
+    spoken = [rule.action, *(c.action for c in rule.conditions if isinstance(c, After))]
+    for action in spoken:
+        if action not in actions:
+            raise ValueError(f"rule {rule.name!r}: there is no action {action!r}; the actions are {', '.join(actions)}")
+    for condition in rule.conditions:
+        if not isinstance(condition, After) and condition.column not in features:
+            raise ValueError(
+                f"rule {rule.name!r}: {condition.column!r} is not a feature; the features are {', '.join(features)}"
+            )
