@@ -137,7 +137,7 @@ class ActionRules:
             count = int((~taken & batch.mask).sum())
             raise ValueError(
                 f"episode {batch.ids[episode]!r}, step {step}: action {action!r} was taken although it is forbidden "
-                f"({rules}); so are {count} of {batch.n_steps} actions"
+                f"({rules}); {count} of {batch.n_steps} actions are"
             )
         return replace(batch, allowed=allowed)
 

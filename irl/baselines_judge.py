@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.action_rules import ActionRules, among_allowed
+from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -17,7 +17,7 @@ from cirl_gym.rollout import act_along, rollout
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel, Policy, World
 from cirl_gym.worlds import CounterfactualWorld, TumourWorld
 from irl.feature_expectations import expert_mu, phi_along
-from irl.habit import constant_chances
+from irl.habit import WithinRules, constant_chances
 from irl.metrics import accuracy, ceiling, majority, repeat_last_action, same_order, weight_error
 from irl.simulated_returns import mean_and_error, simulated_returns
 
@@ -50,32 +50,6 @@ class Habit:
             last = np.asarray(observation)[:, -self.n_actions :]
             chosen = np.where(last.any(axis=1), last.argmax(axis=1), chosen)
         return chosen, None
-
-
-class WithinRules:
-    """A policy that knows no rules; where it would break them, the likeliest of the allowed actions.
-
-    Args:
-        policy: what is done where it is allowed.
-        rules: what is forbidden.
-        chances: ``[A]`` of the actions.
-    """
-
-    def __init__(self, policy: Policy, rules: ActionRules, chances: FloatArray) -> None:
-        self.policy, self.rules, self.chances = policy, rules, chances
-
-    def predict(
-        self,
-        observation: Any,
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[Any] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[IntArray, tuple[npt.NDArray[Any], ...] | None]:
-        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
-        chosen, memory = self.policy.predict(observation, state, episode_start, deterministic)
-        allowed = self.rules.allowed_next(observation)
-        possible = np.take_along_axis(allowed, chosen[:, None], axis=1)[:, 0]
-        return np.where(possible, chosen, among_allowed(self.chances, allowed).argmax(axis=1)), memory
 
 
 def habits(train: Batch, rules: ActionRules | None = None) -> dict[str, Policy]:

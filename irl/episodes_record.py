@@ -57,6 +57,7 @@ class AllowedActions:
     @property
     def sentence(self) -> str:
         """For the headline."""
-        many = f"{self.forced:,} of {self.decisions:,} training decisions"
-        one = "1 rule" if len(self.rules) == 1 else f"{len(self.rules)} rules"
-        return f"By {one}, one action alone was allowed in {many}; these say nothing of the weights."
+        if self.limited == 0:
+            return f"What was forbidden never comes up in the {self.decisions:,} training decisions."
+        forced = f"one action alone was allowed in {self.forced:,}, which say nothing of the weights"
+        return f"Some action was forbidden in {self.limited:,} of {self.decisions:,} training decisions; {forced}."

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cirl_gym.action_rules import ActionRules
 from cirl_gym.batch import Batch
 from cirl_gym.outcome_models.diagnostics import counterfactual_error, factual_error
 from cirl_gym.outcome_models.masked import rules_of
@@ -16,6 +15,7 @@ from cirl_gym.rollout import act_along, rollout
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds import CounterfactualWorld
 from irl.episodes_record import AllowedActions, Episodes
+from irl.habit import WithinRules
 from irl.held_out import HeldOutConfig, first_episodes, held_out_likelihood, held_out_plans
 from irl.held_out_record import HeldOutLikelihood
 from irl.max_margin import MaxMarginResult
@@ -36,15 +36,10 @@ _SEARCHED = 200
 
 
 class ConstantPolicy:
-    """Always the same action, or one drawn evenly: the baselines that look at nothing.
+    """Always the same action, or one drawn evenly: the baselines that look at nothing."""
 
-    Where rules forbid what it would do, it does the next action that is allowed.
-    """
-
-    def __init__(
-        self, action: int | None, n_actions: int, rng: np.random.Generator, rules: ActionRules | None = None
-    ) -> None:
-        self.action, self.n_actions, self.rng, self.rules = action, n_actions, rng, rules
+    def __init__(self, action: int | None, n_actions: int, rng: np.random.Generator) -> None:
+        self.action, self.n_actions, self.rng = action, n_actions, rng
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
@@ -52,12 +47,7 @@ class ConstantPolicy:
         """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
         n = len(observation)
         drawn = self.rng.integers(self.n_actions, size=n)
-        chosen = drawn if self.action is None else np.full(n, self.action)
-        if self.rules is None:
-            return chosen, None
-        order = (chosen[:, None] + np.arange(self.n_actions)) % self.n_actions
-        first = np.take_along_axis(self.rules.allowed_next(observation), order, axis=1).argmax(axis=1)
-        return order[np.arange(n), first], None
+        return (drawn if self.action is None else np.full(n, self.action)), None
 
 
 class Chosen(NamedTuple):
@@ -100,14 +90,12 @@ def measured_returns(
     """Undiscounted return under the true weights in the simulator; every policy has the same patients and noise."""
     rng, rules = np.random.default_rng(seed), rules_of(simulated.expert.agent.model)
     feature_map = simulated.expert.agent.feature_map
-    policies: dict[str, Policy] = {
-        "expert": simulated.expert.policy(),
-        "cirl": found.policy,
-        "cloning": found.cloning,
-        "random": ConstantPolicy(None, 2, rng, rules),
-        "never": ConstantPolicy(0, 2, rng, rules),
-        "always": ConstantPolicy(1, 2, rng, rules),
+    constant: dict[str, Policy] = {
+        name: ConstantPolicy(action, 2, rng) for name, action in (("random", None), ("never", 0), ("always", 1))
     }
+    if rules is not None:
+        constant = {name: WithinRules(policy, rules, np.full(2, 0.5)) for name, policy in constant.items()}
+    policies = {"expert": simulated.expert.policy(), "cirl": found.policy, "cloning": found.cloning, **constant}
     estimates = {}
     for name, policy in policies.items():
         earned = simulated_returns(policy, parameters, feature_map, simulated.expert.w, seed, episodes)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.action_rules import ActionRules, among_allowed
 from cirl_gym.batch import Batch
-from cirl_gym.types import FloatArray
+from cirl_gym.types import FloatArray, IntArray, Policy
 
 _ROUNDS = 500
 _CLOSE = 1e-12
@@ -55,3 +59,29 @@ def even_log_chances(batch: Batch) -> FloatArray:
     if batch.allowed is None:
         return np.full(batch.n_actions, -np.log(batch.n_actions))
     return np.where(batch.allowed, -np.log(batch.allowed.sum(axis=2, keepdims=True)), -np.inf)
+
+
+class WithinRules:
+    """A policy that knows no rules; where it would break them, the likeliest of the allowed actions.
+
+    Args:
+        policy: what is done where it is allowed.
+        rules: what is forbidden.
+        chances: ``[A]`` of the actions.
+    """
+
+    def __init__(self, policy: Policy, rules: ActionRules, chances: FloatArray) -> None:
+        self.policy, self.rules, self.chances = policy, rules, chances
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, tuple[npt.NDArray[Any], ...] | None]:
+        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
+        chosen, memory = self.policy.predict(observation, state, episode_start, deterministic)
+        allowed = self.rules.allowed_next(observation)
+        possible = np.take_along_axis(allowed, chosen[:, None], axis=1)[:, 0]
+        return np.where(possible, chosen, among_allowed(self.chances, allowed).argmax(axis=1)), memory

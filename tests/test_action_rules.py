@@ -168,7 +168,7 @@ def test_a_forbidden_action_that_was_taken_is_named():
     with pytest.raises(ValueError, match=r"episode 'e1', step 1: action 'a1' was taken although") as error:
         masked(batch, ["a0 when Above(x, 99)", "a1 when After(a1)"])
     assert "(a1 when After(a1))" in str(error.value)
-    assert "1 of 5 actions" in str(error.value)
+    assert "1 of 5 actions are" in str(error.value)
 
 
 def test_rules_of_another_table_are_refused():

@@ -155,7 +155,11 @@ def test_what_is_recorded():
     )
     found = AllowedActions.of(["a rule"], batch)
     assert found == AllowedActions(("a rule",), 3, 2, 2)
-    assert found.sentence.startswith("By 1 rule, one action alone was allowed in 2 of 3 training decisions")
+    assert found.sentence == (
+        "Some action was forbidden in 2 of 3 training decisions; one action alone was allowed in 2, which say nothing "
+        "of the weights."
+    )
+    assert "never comes up in the 3 training decisions" in AllowedActions(("a rule",), 3, 0, 0).sentence
     assert AllowedActions.of([], replace(batch, allowed=None)) is None
 
 
