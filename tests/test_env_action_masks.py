@@ -26,6 +26,7 @@ from cirl_gym.source import PACKAGED
 from cirl_gym.tumour_env import TumourEnv
 
 MODES = list(getattr(gym.vector, "AutoresetMode", ()))  # Gymnasium below 1.1 has none, nor the native vector forms
+pytestmark = pytest.mark.filterwarnings("ignore:.*to get variables from other wrappers")  # Gymnasium below 1.0
 new_gymnasium = pytest.mark.skipif(not MODES, reason="the native vector environments need gymnasium >= 1.1")
 TOO_HIGH = "1 when Above(side_effects, 2)"
 NEVER = "1 when Above(side_effects, 1000)"
