@@ -114,9 +114,8 @@ def test_a_table_with_a_rule_that_holds(tmp_path):
     name = usual_action(frame)
     forbid = (f"{name} when Above(lactate, 1000)",)
     result = commands.explain(frame, tiny_explain(frame, FEATURES, fit=tiny_fit(forbid=forbid)), tmp_path / "ruled")
-    free = commands.explain(frame, tiny_explain(frame, FEATURES, fit=tiny_fit()), tmp_path / "free")
     assert result.allowed is not None
-    assert (result.allowed.limited, free.allowed) == (0, None)
+    assert result.allowed.limited == 0
     assert len(Batch.load(tmp_path / "ruled" / "test.npz").allowed) == result.episodes.test
 
 
