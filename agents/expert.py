@@ -18,6 +18,7 @@ from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.parameters import TumourParameters
+from cirl_gym.rollout import numbered_actions
 from cirl_gym.types import FloatArray, OutcomeModel
 
 _STARTS = 4096
@@ -70,7 +71,7 @@ class Expert:
 def simulator_model(parameters: TumourParameters, forbid: Sequence[str] = ()) -> OutcomeModel:
     """The simulator as an outcome model, in whose world rules (:mod:`cirl_gym.action_rule_text`) hold."""
     model = OracleModel(parameters)
-    return with_rules(model, read_rules(forbid, model.features, [str(action) for action in range(model.n_actions)]))
+    return with_rules(model, read_rules(forbid, model.features, numbered_actions(model.n_actions)))
 
 
 def successor_expert(

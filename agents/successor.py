@@ -35,7 +35,7 @@ from cirl_gym.action_rules import among_allowed
 from cirl_gym.batch import Batch
 from cirl_gym.even_rows import even_rows
 from cirl_gym.features import FeatureMap
-from cirl_gym.outcome_models.masked import allowed_actions
+from cirl_gym.outcome_models.masked import allowed_actions, rules_of
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
 
@@ -173,7 +173,8 @@ class SuccessorAgent:
 
     def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
         """Q(h_t, a; w) = w . psi(h_t, a; w), ``[N, T, A]``; minus infinity where an action is forbidden."""
-        allowed = allowed_actions(self.model, self.model.encode(batch)[:, :-1])
+        rules = rules_of(self.model)
+        allowed = None if rules is None else rules.allowed_along(batch)[:, :-1]
         return np.asarray(among_allowed(self.psi(batch, w) @ self.checked_weights(w), allowed))
 
     def policy(self, w: npt.ArrayLike, kappa: float | None = None, seed: int = 0) -> SuccessorPolicy:

@@ -21,6 +21,7 @@ from cirl_gym.features import FeatureMap
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.masked import with_rules, without_rules
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.rollout import numbered_actions
 from cirl_gym.tumour_env import TumourEnv
 from cirl_gym.types import Float32Array, OutcomeModel
 from cirl_gym.worlds import CounterfactualWorld, TumourWorld
@@ -82,7 +83,7 @@ def fit_agent(
     if isinstance(source, Batch):
         rules = rules_for(source, forbid)
     else:
-        rules = read_rules(forbid, known.model.features, [str(action) for action in range(known.model.n_actions)])
+        rules = read_rules(forbid, known.model.features, numbered_actions(known.model.n_actions))
     scaling = feature_map or known.feature_map
     if scaling is None:
         raise ValueError("a CounterfactualWorld does not say how outcomes are scaled: give feature_map")

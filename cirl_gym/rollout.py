@@ -23,6 +23,11 @@ def observation(obs: Float32Array, previous: IntArray, n_actions: int) -> Float3
     return shown
 
 
+def numbered_actions(n: int) -> tuple[str, ...]:
+    """What the A actions of a world are called, which has no names for them: "0", "1", ... in batches and in rules."""
+    return tuple(str(action) for action in range(n))
+
+
 def rollout(
     world: World,
     policy: Policy,
@@ -79,7 +84,7 @@ def rollout(
         terminated=terminated,
         truncated=~terminated,
         features=world.features,
-        action_names=tuple(str(a) for a in range(world.n_actions)),
+        action_names=numbered_actions(world.n_actions),
         ids=tuple(str(i) for i in range(episodes)),
     )
 

@@ -18,6 +18,7 @@ from cirl_gym.layout import Form, Layout
 from cirl_gym.parameters import TumourParameters
 from cirl_gym.reset_options import check_arguments, merged
 from cirl_gym.reward import check_weights, reward
+from cirl_gym.rollout import numbered_actions
 from cirl_gym.row_streams import RowStreams
 from cirl_gym.ruled_cohort import rules_given
 from cirl_gym.time_limit import time_limit
@@ -25,8 +26,6 @@ from cirl_gym.tumour_options import OPTIONS, TumourOptions, TumourStart, tumour_
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
 ACTION_NAMES = ("wait", "treat")
-RULED_ACTIONS = ("0", "1")
-"""What rules call them, as batches of the simulator do: a rule is the same text wherever it is given."""
 
 
 @dataclass(frozen=True)
@@ -193,10 +192,12 @@ def tumour_cohort(
 def tumour_rules(forbid: Sequence[str]) -> ActionRules | None:
     """The rules of either form of the environment, from the argument of its constructor.
 
+    They call actions "0" and "1", as batches of the simulator do: a rule is the same text wherever it is given.
+
     Raises:
         ValueError: see :func:`~cirl_gym.ruled_cohort.rules_given`.
     """
-    return rules_given(forbid, dynamics.FEATURES, RULED_ACTIONS)
+    return rules_given(forbid, dynamics.FEATURES, numbered_actions(dynamics.N_ACTIONS))
 
 
 def _arrays(state: TumourState) -> tuple[npt.NDArray[Any], ...]:

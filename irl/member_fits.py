@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +13,7 @@ from cirl_gym.kept import Kept
 from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.types import FloatArray
+from irl.discounting import Draw
 from irl.feature_expectations import expert_mu, phi_along
 from irl.kept_stages import kept_member
 from irl.model_spread import MemberFinding, with_model_spread
@@ -21,9 +21,6 @@ from irl.posterior import PosteriorResult
 from irl.preferences import judged_preferences
 from irl.progress import Stages
 from irl.settings import FitConfig
-
-Draw = Callable[[str, int], list[np.random.Generator]]
-"""(part of the run, n) -> n generators, the same at every call."""
 
 
 def solved_members(
