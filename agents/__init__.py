@@ -7,17 +7,17 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "DRQN": "agents.drqn",
+    "DRQN": "agents.drqn.drqn",
     "Expert": "agents.expert",
-    "RecurrentPPOConfig": "agents.recurrent_ppo",
+    "RecurrentPPOConfig": "agents.ppo",
     "SIX_SETTINGS": "agents.solvers",
     "Setting": "agents.solvers",
-    "SuccessorAgent": "agents.successor",
-    "load_expert": "agents.expert_store",
-    "ready_expert": "agents.expert_store",
-    "save_expert": "agents.expert_store",
+    "SuccessorAgent": "agents.successor.agent",
+    "load_expert": "agents.solvers",
+    "ready_expert": "agents.solvers",
+    "save_expert": "agents.solvers",
     "train_expert": "agents.solvers",
-    "train_recurrent_ppo": "agents.recurrent_ppo",
+    "train_recurrent_ppo": "agents.ppo",
 }
 
 __all__ = list(_HOMES)

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from agents.successor import SuccessorAgent, SuccessorConfig
-from agents.successor_policy import SuccessorPolicy, check_kappa
-from agents.successor_training import Problem, ProgressCallback, fit_successor
-from agents.weights import fixed_weights
-from cirl_gym import dynamics
-from cirl_gym.action_rule_text import read_rules
-from cirl_gym.batch import Batch
-from cirl_gym.features import FeatureMap
+from agents.successor.agent import SuccessorAgent, SuccessorConfig, SuccessorPolicy, check_kappa
+from agents.successor.training import Problem, ProgressCallback, fit_successor, fixed_weights
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import numbered_actions, returns, rollout
+from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.parameters import TumourParameters
-from cirl_gym.rollout import numbered_actions
-from cirl_gym.types import FloatArray, OutcomeModel
+from cirl_gym.types import FloatArray, OutcomeModel, Policy
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import TumourWorld
 
 _STARTS = 4096
 EXPERT = SuccessorConfig(weights_per_history=1, width=32)
@@ -69,7 +69,7 @@ class Expert:
 
 
 def simulator_model(parameters: TumourParameters, forbid: Sequence[str] = ()) -> OutcomeModel:
-    """The simulator as an outcome model, in whose world rules (:mod:`cirl_gym.action_rule_text`) hold."""
+    """The simulator as an outcome model, in whose world rules (:mod:`cirl_gym.data.rules`) hold."""
     model = OracleModel(parameters)
     return with_rules(model, read_rules(forbid, model.features, numbered_actions(model.n_actions)))
 
@@ -95,7 +95,7 @@ def successor_expert(
         config: how to train.
         rng: everything that is drawn.
         progress: called with (done, total).
-        forbid: rules of what the expert may not do (:mod:`cirl_gym.action_rule_text`).
+        forbid: rules of what the expert may not do (:mod:`cirl_gym.data.rules`).
 
     Raises:
         ValueError: the weights are not two finite numbers of L1 norm at most 1, gamma or kappa is out of range, or a
@@ -110,10 +110,26 @@ def successor_expert(
     problem = Problem(
         model=model,
         feature_map=FeatureMap.from_parameters(parameters, model.features),
-        starts=dynamics.draw_start(parameters, _STARTS, rng).astype(np.float32),
+        starts=tumour.draw_start(parameters, _STARTS, rng).astype(np.float32),
         horizon=parameters.horizon,
         gamma=gamma,
         weights=fixed_weights(weights),
     )
     agent = fit_successor(problem, config, rng, progress)
     return Expert.of(agent, weights, kappa)
+
+
+# MERGED: What a policy is worth in the simulator, on starts whose exact optimum can be known.
+
+
+def noise_free_values(
+    policy: Policy, parameters: TumourParameters, starts: FloatArray, w: npt.ArrayLike, gamma: float
+) -> FloatArray:
+    """``[n]`` discounted returns of the deterministic policy from first observations ``[n, 2]``, without noise.
+
+    They can be compared patient by patient with :func:`cirl_gym.worlds.exhaustive.optimum`, which nobody exceeds.
+    """
+    world = TumourWorld(parameters, noise=False)
+    batch = rollout(world, policy, len(starts), np.random.default_rng(0), start=world.start(starts))
+    feature_map = FeatureMap.from_parameters(parameters, tumour.FEATURES)
+    return returns(batch, feature_map, np.asarray(w, dtype=np.float64), gamma)

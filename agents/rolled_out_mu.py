@@ -7,12 +7,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from agents.successor_training import Problem
-from cirl_gym.batch import Batch
-from cirl_gym.even_rows import even_rows
-from cirl_gym.rollout import rollout
+from agents.successor.training import Problem
+from cirl_gym.data.batch import Batch, even_rows
+from cirl_gym.data.rollout import rollout
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Policy, Step
-from cirl_gym.worlds import CounterfactualWorld, foresee
+from cirl_gym.worlds.world import CounterfactualWorld, foresee
 
 Outcome = Literal["expected", "sampled"]
 """What is observed in a world model: the expectation, or that and a residual."""

@@ -22,12 +22,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 import cirl_gym
-from agents.evaluation import noise_free_values
+from agents.expert import noise_free_values
 from agents.solvers import ALGORITHMS, Algorithm, Curve, Point, Setting, Watcher, train_expert
-from cirl_gym import dynamics
-from cirl_gym.exhaustive import optimum
 from cirl_gym.types import Policy
-from irl.findings import ConstantPolicy
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.exhaustive import optimum
+from irl.evaluation import ConstantPolicy
 
 SHARE = 0.95
 WATCHES = 50
@@ -90,7 +90,7 @@ def begin(weights: tuple[float, float], gamma: float, patients: int) -> Race:
     torch.set_num_threads(1)
     cirl_gym.register_envs()
     setting = Setting((weights[0], weights[1]), gamma)
-    starts = dynamics.draw_start(setting.parameters, patients, np.random.default_rng(7))
+    starts = tumour.draw_start(setting.parameters, patients, np.random.default_rng(7))
 
     def watch(policy: Policy) -> float:
         return float(noise_free_values(policy, setting.parameters, starts, setting.weights, gamma).mean())

@@ -20,22 +20,19 @@ import numpy as np
 import torch
 
 from agents.candidates import Candidate, learnt_candidates, successor_candidates
-from agents.expert_store import ready_expert
 from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
-from agents.solvers import SIX_SETTINGS, Setting
-from agents.successor_policy import SuccessorPolicy
-from agents.successor_training import Problem
-from agents.weights import uniform_weights
+from agents.solvers import SIX_SETTINGS, Setting, ready_expert
+from agents.successor.agent import SuccessorPolicy
+from agents.successor.training import Problem, uniform_weights
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
-from cirl_gym.rollout import act_along
+from cirl_gym.data.features import draw_weights
+from cirl_gym.data.rollout import act_along
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.weight_sphere import draw_weights
-from irl.max_margin import MaxMarginResult, max_margin
-from irl.metrics import accuracy
+from irl.checks.metrics import accuracy, mean_and_error, simulated_returns
+from irl.max_margin.loop import MaxMarginResult, max_margin
 from irl.pipeline import Fit, fit
-from irl.progress import duration, stages
 from irl.settings import FitConfig
-from irl.simulated_returns import mean_and_error, simulated_returns
+from irl.stages import duration, stages
 
 PARAMETERS = TumourParameters()
 SIGNS = np.array([-1.0, -1.0])

@@ -5,7 +5,7 @@
 - native: ``make_vec(id, n)``, the vector form of this package;
 - sync: ``make_vec(id, n, vectorization_mode="sync")``, Gymnasium's loop over n single environments, as it builds them;
 - plain: the recursion alone as one would write it in NumPy, ten lines, without episodes, observations or rewards;
-- equations: ``cirl_gym.dynamics`` alone, whose arrays are laid out for speed: noise, transition and end flags.
+- equations: ``cirl_gym.worlds.tumour`` alone, whose arrays are laid out for speed: noise, transition and end flags.
 
 ``CIRLCounterfactual-v0`` with its packaged model: native, and a single environment (one history at a time).
 
@@ -26,8 +26,8 @@ import gymnasium as gym
 import numpy as np
 
 import cirl_gym
-from cirl_gym import dynamics
-from cirl_gym.parameters import TumourParameters
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.tumour import TumourParameters
 
 SIZES = (1, 64, 1024, 16384)
 MOST_SYNC = 1024
@@ -61,13 +61,13 @@ def single_stepper(env_id: str) -> Stepper:
 def equations_stepper(n: int) -> Stepper:
     """The equations alone, without episodes."""
     parameters, rng = TumourParameters(), np.random.default_rng(0)
-    state = dynamics.initial_state(parameters, dynamics.draw_start(parameters, n, rng))
+    state = tumour.initial_state(parameters, tumour.draw_start(parameters, n, rng))
 
     def step(actions: np.ndarray) -> object:
         nonlocal state
         noise = np.multiply(parameters.noise, rng.standard_normal((n, 2)), order="F")
-        state = dynamics.transition(parameters, state, actions, noise)
-        return dynamics.terminal(parameters, state)
+        state = tumour.transition(parameters, state, actions, noise)
+        return tumour.terminal(parameters, state)
 
     return step
 
@@ -103,7 +103,7 @@ def steps_per_second(step: Stepper, actions: np.ndarray, rows: int, seconds: flo
 
 def measure(steppers: dict[str, tuple[Stepper, int]], n: int, seconds: float, rounds: int) -> dict[str, float]:
     """Median steps per second of each way, given with the number of processes that it steps."""
-    actions = np.random.default_rng(1).integers(dynamics.N_ACTIONS, size=(ACTIONS, n))
+    actions = np.random.default_rng(1).integers(tumour.N_ACTIONS, size=(ACTIONS, n))
     speeds: dict[str, list[float]] = {way: [] for way in steppers}
     for _ in range(rounds):
         for way, (step, rows) in steppers.items():

@@ -18,21 +18,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from agents.as_printed.mu import learn_mu
+from agents.as_printed.policy import learn_policy
+from agents.as_printed.training import Histories, HistoryTrainingConfig
 from agents.candidates import successor_candidates
-from agents.expert_store import ready_expert
-from agents.histories import Histories
-from agents.history_training import HistoryTrainingConfig
-from agents.mu_learning import learn_mu
-from agents.recurrent_q_learning import learn_policy
-from agents.solvers import Setting
-from agents.successor_policy import SuccessorPolicy
-from agents.successor_training import Problem
-from agents.weights import uniform_weights
+from agents.solvers import Setting, ready_expert
+from agents.successor.agent import SuccessorPolicy
+from agents.successor.training import Problem, uniform_weights
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
-from cirl_gym.weight_sphere import draw_weights
+from cirl_gym.data.features import draw_weights
 from irl.pipeline import Fit, fit
-from irl.progress import duration, stages
 from irl.settings import FitConfig
+from irl.stages import duration, stages
 
 SETTING = Setting((-0.3, -0.7), 0.99, TumourParameters())
 SIGNS = np.array([-1.0, -1.0])

@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents.expert_store import ready_expert
-from agents.solvers import SIX_SETTINGS, Setting
-from agents.successor_policy import SuccessorPolicy
+from agents.solvers import SIX_SETTINGS, Setting, ready_expert
+from agents.successor.agent import SuccessorPolicy
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
 from cirl_gym.files import read_json, write_json
-from irl.metrics import coverage, same_order
+from irl.checks.metrics import coverage, same_order
 from irl.pipeline import fit
-from irl.progress import stages
+from irl.result.verdict import WIDE
 from irl.settings import FitConfig
-from irl.verdict import WIDE
+from irl.stages import stages
 
 PARAMETERS = TumourParameters()
 SIGNS = np.array([-1.0, -1.0])

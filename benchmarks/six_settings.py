@@ -13,12 +13,12 @@ import argparse
 import numpy as np
 import torch
 
-from agents.evaluation import noise_free_values
+from agents.expert import noise_free_values
 from agents.solvers import ALGORITHMS, SIX_SETTINGS, Setting, train_expert
 from cirl_gym import TumourParameters
-from cirl_gym.dynamics import draw_start
-from cirl_gym.exhaustive import optimum
 from cirl_gym.types import FloatArray, Policy
+from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.tumour import draw_start
 
 PARAMETERS = TumourParameters()
 

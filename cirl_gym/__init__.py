@@ -1,11 +1,11 @@
 """Worlds and offline data for counterfactual inverse reinforcement learning, as a Gymnasium plugin."""
 
-from cirl_gym.batch import Batch
-from cirl_gym.features import FeatureMap
-from cirl_gym.parameters import TumourParameters
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import rollout
 from cirl_gym.registration import register_envs
-from cirl_gym.rollout import rollout
-from cirl_gym.worlds import CounterfactualWorld, TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
 
 __all__ = [
     "Batch",

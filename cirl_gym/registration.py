@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cirl_gym.parameters import TumourParameters
+from cirl_gym.worlds.tumour import TumourParameters
 
 
 def register_envs() -> None:
@@ -16,14 +16,14 @@ def register_envs() -> None:
     if "CIRLTumour-v0" not in gymnasium.registry:
         gymnasium.register(
             "CIRLTumour-v0",
-            entry_point="cirl_gym.tumour_env:make_tumour_env",
-            vector_entry_point="cirl_gym.tumour_vector_env:TumourVectorEnv",
+            entry_point="cirl_gym.envs.tumour:make_tumour_env",
+            vector_entry_point="cirl_gym.envs.tumour:TumourVectorEnv",
             max_episode_steps=TumourParameters.horizon,
         )
     if "CIRLCounterfactual-v0" not in gymnasium.registry:
         # Its limit depends on the batch, unless one is asked for: none is registered.
         gymnasium.register(
             "CIRLCounterfactual-v0",
-            entry_point="cirl_gym.counterfactual_env:make_counterfactual_env",
-            vector_entry_point="cirl_gym.counterfactual_vector_env:CounterfactualVectorEnv",
+            entry_point="cirl_gym.envs.counterfactual:make_counterfactual_env",
+            vector_entry_point="cirl_gym.envs.counterfactual:CounterfactualVectorEnv",
         )

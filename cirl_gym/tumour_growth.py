@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from cirl_gym.batch import Batch
+from cirl_gym.data.batch import Batch
 from cirl_gym.tumour_growth_parameters import TumourGrowthParameters, sphere_diameter
 from cirl_gym.tumour_growth_patients import Chances, Patients, draw_chances, draw_patients
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray

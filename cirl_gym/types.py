@@ -1,7 +1,7 @@
 """The seams of the project: what a world, an outcome model and a policy promise.
 
 Everything above an outcome model sees only :class:`OutcomeModel`; everything that acts sees only
-:class:`Policy`; the one rollout loop (:mod:`cirl_gym.rollout`) sees only :class:`World` and :class:`Policy`.
+:class:`Policy`; the one rollout loop (:mod:`cirl_gym.data.rollout`) sees only :class:`World` and :class:`Policy`.
 
 Shapes use the letters of the README: N episodes, T actions at most, d features, A actions, S numbers of state.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from cirl_gym.batch import Batch
+    from cirl_gym.data.batch import Batch
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
@@ -127,7 +127,7 @@ class OutcomeModel(Protocol):
 class ForesightModel(Protocol):
     """What an outcome model can have beside: both answers for one action each, which a search asks for all the time.
 
-    Without it the answers for every action are asked for, twice (:func:`cirl_gym.worlds.foresee`).
+    Without it the answers for every action are asked for, twice (:func:`cirl_gym.worlds.world.foresee`).
     """
 
     def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:

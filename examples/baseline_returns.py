@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from agents.expert import EXPERT, Expert, successor_expert
-from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, dynamics, rollout
-from cirl_gym.exhaustive import optimum
-from cirl_gym.rollout import discounted, returns
+from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym.data.rollout import discounted, returns
 from cirl_gym.types import FloatArray, IntArray, Policy
-from irl.findings import ConstantPolicy
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.exhaustive import optimum
+from irl.evaluation import ConstantPolicy
 
 PARAMETERS = TumourParameters()
-FEATURE_MAP = FeatureMap.from_parameters(PARAMETERS, dynamics.FEATURES)
+FEATURE_MAP = FeatureMap.from_parameters(PARAMETERS, tumour.FEATURES)
 GAMMA, KAPPA = 0.99, 100.0
 WEIGHTS = np.array([-0.3, -0.7])
 THREE_WEIGHTS = tuple(np.array(w) for w in ((-0.3, -0.7), (-0.5, -0.5), (-0.7, -0.3)))
@@ -63,7 +64,7 @@ class Plans:
 
 def draw_patients(n: int, seed: int) -> FloatArray:
     """First (tumour, side effects) ``[n, 2]``."""
-    return dynamics.draw_start(PARAMETERS, n, np.random.default_rng([seed, 0]))
+    return tumour.draw_start(PARAMETERS, n, np.random.default_rng([seed, 0]))
 
 
 def treat(policy: Policy, patients: FloatArray, seed: int, *, noise: bool, deterministic: bool = True) -> Batch:

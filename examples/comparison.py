@@ -10,8 +10,8 @@ import numpy as np
 from baseline_returns import PARAMETERS, constant_policies, draw_patients, simulated_returns, trained_expert, treat
 
 from cirl_gym import Batch, TumourWorld, rollout
-from cirl_gym.history_observation import grown
 from cirl_gym.types import Float32Array, IntArray, Policy
+from cirl_gym.wrappers.history import grown
 
 FRAMES = 5
 """The process remembers its last five steps, so a policy that sees five observations, each with the action before it,

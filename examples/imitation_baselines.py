@@ -43,8 +43,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from cirl_gym import Batch
-from cirl_gym.history_observation import HistoryObservation
 from cirl_gym.interop import to_imitation
+from cirl_gym.wrappers.history import HistoryObservation
 
 ENVS = 16
 SCALED = {

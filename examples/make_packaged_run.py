@@ -13,8 +13,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from cirl_gym.source import PACKAGED
-from irl.commands import demo
+from cirl_gym.envs.counterfactual import PACKAGED
+from irl.commands.run import demo
 from irl.settings import DemoConfig
 
 KEPT = ("batch.npz", "outcome_model.npz", "result.json")

@@ -31,8 +31,8 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 import cirl_gym
-from cirl_gym.history_observation import HistoryObservation
 from cirl_gym.interop import shown_observations
+from cirl_gym.wrappers.history import HistoryObservation
 
 ENVS = 16
 

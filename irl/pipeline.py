@@ -13,45 +13,40 @@ from functools import partial
 import numpy as np
 
 from agents.candidates import learnt_candidates, successor_candidates
-from agents.cloning import CloningPolicy, fit_cloning
 from agents.expert import Expert, successor_expert
-from agents.successor import SuccessorAgent
-from agents.successor_training import Problem
-from agents.weights import uniform_weights
-from cirl_gym.action_rule_text import masked, rules_for
-from cirl_gym.batch import Batch
-from cirl_gym.features import FeatureMap
-from cirl_gym.kept import Kept
+from agents.policies.cloning import CloningPolicy, fit_cloning
+from agents.successor.agent import SuccessorAgent
+from agents.successor.training import Problem, uniform_weights
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap, draw_weights
+from cirl_gym.data.rollout import rollout
+from cirl_gym.data.rules import masked, rules_for
+from cirl_gym.files import Kept
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
 from cirl_gym.outcome_models.masked import rules_of, with_rules
-from cirl_gym.rollout import rollout
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.weight_sphere import draw_weights
-from cirl_gym.worlds import TumourWorld
-from irl.discounting import find_candidates
-from irl.feature_expectations import FeatureExpectation, expert_mu, phi_along
-from irl.gamma_record import GammaChoice
-from irl.identifiability import (
+from cirl_gym.worlds.world import TumourWorld
+from irl.checks.quality import quality_control
+from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu, phi_along
+from irl.max_margin.loop import MaxMarginResult, max_margin
+from irl.max_margin.mixture import Mixture, closest_mixture
+from irl.preferences.identified_set import (
     IdentifiedSet,
     expert_regret_bound,
     identified_set,
     not_identifiable,
     sampling_tolerance,
 )
-from irl.kept_stages import kept_expert, kept_outcome_model
-from irl.max_margin import MaxMarginResult, max_margin
-from irl.member_fits import solved_members
-from irl.mixture import Mixture, closest_mixture
-from irl.model_spread import MemberFinding
-from irl.plan_pool import PlanPool
-from irl.posterior import PosteriorResult
-from irl.preferences import judged_preferences, spread_weights
-from irl.progress import Reporter, Stages
-from irl.quality_control import quality_control
-from irl.quality_record import Quality
+from irl.preferences.inference import judged_preferences, spread_weights
+from irl.preferences.likelihood import PlanPool
+from irl.preferences.posterior import MemberFinding, PosteriorResult
+from irl.result.records import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
-from irl.windows import time_windows
-from irl.windows_record import TimeWindow
+from irl.stages import Reporter, Stages
+from irl.stored_stages import kept_expert, kept_outcome_model
+from irl.studies.gammas import find_candidates
+from irl.studies.members import solved_members
+from irl.studies.windows import time_windows
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ def fit(
 
     Raises:
         ValueError: the batches do not fit together, do not say what ``config.forbid`` left to choose from
-            (:func:`cirl_gym.action_rule_text.masked`), or nothing can be learnt from them.
+            (:func:`cirl_gym.data.rules.masked`), or nothing can be learnt from them.
     """
     kept = kept or Kept()
     modelling, _, looping, judging, copying = _generators(seed, "fit", 5)

@@ -6,22 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from agents.candidates import MuSource, Solver
-from agents.cloning import CloningConfig
+from agents.as_printed.training import HistoryTrainingConfig
+from agents.candidates import KNOWS_NO_RULES, MuSource, Solver, WorldPPOConfig
 from agents.expert import EXPERT, simulator_model
-from agents.history_training import HistoryTrainingConfig
-from agents.quality import QualityConfig
+from agents.policies.cloning import CloningConfig
 from agents.rolled_out_mu import RollOutConfig
-from agents.successor import SuccessorConfig
-from agents.successor_policy import check_kappa
-from agents.world_ppo_config import KNOWS_NO_RULES, WorldPPOConfig
+from agents.successor.agent import SuccessorConfig, check_kappa
+from cirl_gym.data.outcomes import hint, read_outcome
 from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
-from cirl_gym.outcome_text import hint, read_outcome
-from cirl_gym.parameters import TumourParameters
-from cirl_gym.table_schema import TableColumns, TableOptions
-from irl.gamma_record import check_gammas
-from irl.preferences import PosteriorConfig
-from irl.windows_record import check_starts
+from cirl_gym.tables.columns import TableColumns, TableOptions
+from cirl_gym.worlds.tumour import TumourParameters
+from irl.checks.quality import QualityConfig
+from irl.preferences.inference import PosteriorConfig
+from irl.result.records import check_gammas, check_starts
 
 
 @dataclass(frozen=True)
@@ -67,11 +64,11 @@ class FitConfig:
     quality: QualityConfig = field(default_factory=QualityConfig)
     """How closely it is looked whether planning keeps what it promises, and what stops the run."""
     windows: tuple[int, ...] = ()
-    """First steps of windows of time whose weights are found one by one; default: none (:mod:`irl.windows`)."""
+    """First steps of windows of time whose weights are found one by one; default: none (:mod:`irl.studies.windows`)."""
     choose_gamma: tuple[float, ...] = ()
-    """Discount factors of which held-out decisions choose one in place of ``gamma`` (:mod:`irl.gamma_choice`)."""
+    """Discount factors of which held-out decisions choose one in place of ``gamma`` (:mod:`irl.studies.gammas`)."""
     forbid: tuple[str, ...] = ()
-    """Rules of what the experts could not do (:mod:`cirl_gym.action_rule_text`); policies may not do it either."""
+    """Rules of what the experts could not do (:mod:`cirl_gym.data.rules`); policies may not do it either."""
 
     def __post_init__(self) -> None:
         if self.solver not in get_args(Solver) or self.mu not in get_args(MuSource):
@@ -196,7 +193,7 @@ class ExplainConfig:
     fit: FitConfig = field(default_factory=FitConfig)
     """From the batch to weights."""
     outcomes: tuple[str, ...] = ()
-    """What is weighed: features, or what is computed of them (:mod:`cirl_gym.outcome_text`), in its one spelling. The
+    """What is weighed: features, or what is computed of them (:mod:`cirl_gym.data.outcomes`), in its one spelling. The
     other features are only seen and predicted. Default: all features that are not static."""
 
     def __post_init__(self) -> None:

@@ -15,28 +15,27 @@ PACKAGES = ("cirl_gym", "agents", "irl")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TOP = {
     "irl.pipeline",
-    "irl.quality_control",
-    "irl.kept_stages",
-    "irl.discounting",
-    "irl.member_fits",
+    "irl.checks.quality",
+    "irl.stored_stages",
+    "irl.studies.gammas",
+    "irl.studies.members",
     "irl.settings",
-    "irl.dsfn_baseline",
-    "irl.findings",
-    "irl.commands",
-    "irl.expert_command",
-    "irl.tune_command",
-    "irl.diagnose_command",
-    "irl.compare_command",
-    "irl.run_folder",
-    "irl.baselines_methods",
-    "irl.baselines_run",
-    "irl.baselines_command",
-    "irl.cli",
+    "irl.studies.baselines",
+    "irl.evaluation",
+    "irl.commands.run",
+    "irl.commands.expert",
+    "irl.commands.tune",
+    "irl.commands.diagnose",
+    "irl.commands.compare",
+    "irl.result.run_folder",
+    "irl.studies.baselines_run",
+    "irl.commands.baselines",
+    "irl.commands.cli",
 }
 """The only modules that see all three packages."""
-SHOWING = ("irl.report", "irl.result", "irl.progress")
+SHOWING = ("irl.report", "irl.result.result", "irl.stages")
 """What only the top and the report itself may import: finding something does not depend on how it is shown."""
-WITHOUT_TORCH = {"cirl_gym.outcome_models.oracle", "cirl_gym.outcome_models.sequences"}
+WITHOUT_TORCH = {"cirl_gym.outcome_models.oracle"}
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 
@@ -82,7 +81,7 @@ def test_the_walk_sees_every_form_of_import() -> None:
     code = "import a.b as c\nfrom d import e, f\ndef g():\n    from . import h\n    from ..i import j\n"
     assert set(names_imported(ast.parse(code), "p.q.r", False)) == {"a.b", "d.e", "d.f", "p.q.h", "p.i.j"}
     assert set(names_imported(ast.parse("from . import h"), "p.q", True)) == {"p.q.h"}
-    assert ("cirl_gym.rollout", "cirl_gym.batch.Batch") in set(edges("cirl_gym"))
+    assert ("cirl_gym.data.rollout", "cirl_gym.data.batch.Batch") in set(edges("cirl_gym"))
 
 
 def test_cirl_gym_imports_neither_agents_nor_irl() -> None:

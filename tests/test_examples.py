@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from cirl_gym import TumourWorld, rollout
-from cirl_gym.history_observation import HistoryObservation
 from cirl_gym.interop import shown_observations
-from irl.findings import ConstantPolicy
+from cirl_gym.wrappers.history import HistoryObservation
+from irl.evaluation import ConstantPolicy
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 BLIND = ["never treat", "always treat", "random"]

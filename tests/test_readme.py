@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cirl_gym.exhaustive import optimum
+from cirl_gym.data.rollout import returns
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
-from cirl_gym.rollout import returns
-from irl.cli import main
-from irl.result import Result
+from cirl_gym.worlds.exhaustive import optimum
+from irl.commands.cli import main
+from irl.result.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -84,14 +84,14 @@ def test_make_targets_exist():
 def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.chdir(ROOT)
     ran = []
-    monkeypatch.setattr("irl.commands.demo", lambda config, out: ran.append(("demo", str(out))))
-    monkeypatch.setattr("irl.commands.explain", lambda frame, config, out: ran.append(("explain", str(out))))
-    monkeypatch.setattr("irl.expert_command.expert", lambda setting, name, out, **_: ran.append((name, str(out))))
-    monkeypatch.setattr("irl.diagnose_command.diagnose_run", lambda run, out, **_: ran.append(("diagnose", str(run))))
-    monkeypatch.setattr("irl.compare_command.compare_runs", lambda a, b, out, **_: ran.append(("compare", str(out))))
-    monkeypatch.setattr("irl.baselines_command.baselines_run", lambda run, *_: ran.append(("baselines", str(run))))
-    monkeypatch.setattr("irl.tune_command.tune", lambda data, *rest: ran.append(("tune", str(rest[-1]))))
-    monkeypatch.setattr("cirl_gym.outcome_models.tuned.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
+    monkeypatch.setattr("irl.commands.run.demo", lambda config, out: ran.append(("demo", str(out))))
+    monkeypatch.setattr("irl.commands.run.explain", lambda frame, config, out: ran.append(("explain", str(out))))
+    monkeypatch.setattr("irl.commands.expert.expert", lambda setting, name, out, **_: ran.append((name, str(out))))
+    monkeypatch.setattr("irl.commands.diagnose.diagnose_run", lambda run, out, **_: ran.append(("diagnose", str(run))))
+    monkeypatch.setattr("irl.commands.compare.compare_runs", lambda a, b, out, **_: ran.append(("compare", str(out))))
+    monkeypatch.setattr("irl.commands.baselines.baselines_run", lambda run, *_: ran.append(("baselines", str(run))))
+    monkeypatch.setattr("irl.commands.tune.tune", lambda data, *rest: ran.append(("tune", str(rest[-1]))))
+    monkeypatch.setattr("cirl_gym.tuning.tuning.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
     lines = [line for line in commands("cirl") if not line.endswith("--help")]
     lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]
     for line in lines:

@@ -1,11 +1,9 @@
 """Batches to and from the data formats of other libraries; each library is imported only by its own functions."""
 
-from cirl_gym.interop.d3rlpy_data import KeepLastObservation, to_d3rlpy
 from cirl_gym.interop.episodes import Transition, from_episodes, shown_observations, step_rewards, transitions
-from cirl_gym.interop.imitation_data import to_imitation
+from cirl_gym.interop.learners import KeepLastObservation, to_d3rlpy, to_imitation
 from cirl_gym.interop.long_table import from_long_table, to_long_table
-from cirl_gym.interop.minari_export import to_minari
-from cirl_gym.interop.minari_import import MinariReport, from_minari
+from cirl_gym.interop.minari import MinariReport, from_minari, to_minari
 
 __all__ = [
     "KeepLastObservation",

@@ -1,22 +1,55 @@
-"""A batch step by step, as other libraries want it: what was seen, what was done, what that earned, what came next.
-
-Index order, everywhere in this package: ``(x_t, a_t, r_t, x_{t+1})``. T actions go with T + 1 observations; the reward
-of an action is that of the outcome which followed it, ``r_t = w . phi(x_{t+1})`` (paper, equation 23).
-"""
+"""Loading a library that is not required, with an error that says how to get it."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.batch import Batch
-from cirl_gym.features import FeatureMap
-from cirl_gym.reward import check_weights, reward
-from cirl_gym.rollout import observation
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap, check_weights, reward
+from cirl_gym.data.rollout import observation
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
+
+MINARI = 'pip install "minari>=0.5.4" h5py pillow  (Python 3.11 or newer)'
+IMITATION = (
+    "pip install cirl-gym imitation  (a fresh environment, with Gymnasium 0.29); or, beside a newer Gymnasium: "
+    "pip install scikit-learn tqdm rich matplotlib tensorboard datasets pyyaml wasabi jsonpickle, and then "
+    "pip install --no-deps imitation==1.0.1 seals==0.2.1 huggingface-sb3==3.0"
+)
+D3RLPY = (
+    "pip install --no-deps d3rlpy==2.8.1 gym==0.26.2, and then "
+    "pip install structlog dataclasses-json click colorama tqdm scikit-learn h5py  "
+    "(d3rlpy's own requirements would replace Gymnasium by 1.0.0)"
+)
+
+
+def load_library(module: str, install: str) -> ModuleType:
+    """Import a module.
+
+    Args:
+        module: its full name.
+        install: the commands that install it and what it needs, for the message.
+
+    Raises:
+        ImportError: it, or something that it needs, is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{module} cannot be imported ({error}). To install it: {install}") from error
+
+
+# MERGED: A batch step by step, as other libraries want it: what was seen, what was done, what that earned, what came
+# next.
+#
+# Index order, everywhere in this package: ``(x_t, a_t, r_t, x_{t+1})``. T actions go with T + 1 observations; the
+# reward
+# of an action is that of the outcome which followed it, ``r_t = w . phi(x_{t+1})`` (paper, equation 23).
 
 
 class Transition(NamedTuple):
@@ -129,7 +162,7 @@ def from_episodes(
 
     Raises:
         ValueError: an episode does not have one observation more than it has actions, or breaks another promise of
-            :class:`~cirl_gym.batch.Batch`; the message names it.
+            :class:`~cirl_gym.data.batch.Batch`; the message names it.
     """
     n = len(ids)
     if n == 0 or not len(obs) == len(actions) == n:

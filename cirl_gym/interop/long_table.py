@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cirl_gym.batch import Batch
+from cirl_gym.data.batch import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cirl_gym.table_report import TableReport
-    from cirl_gym.table_schema import TableColumns, TableOptions
+    from cirl_gym.tables.columns import TableColumns, TableOptions
+    from cirl_gym.tables.report import TableReport
 
 _NAMES = ("id", "step", "action", "patient", "terminated", "truncated")
 
@@ -38,8 +38,8 @@ def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataF
     """
     import pandas as pd
 
-    from cirl_gym.table_file import check_names
-    from cirl_gym.table_schema import TableColumns
+    from cirl_gym.tables.cells import check_names
+    from cirl_gym.tables.columns import TableColumns
 
     if columns is None:
         columns = TableColumns(*_NAMES[:3], batch.features, *_NAMES[3:])
@@ -78,7 +78,7 @@ def from_long_table(
 ) -> tuple[Batch, TableReport]:
     """The batch of a table that :func:`to_long_table` made, and the account of its rows.
 
-    The reader is :func:`cirl_gym.tables.from_dataframe`, with its checks and repairs. What this adds: the default
+    The reader is :func:`cirl_gym.tables.read.from_dataframe`, with its checks and repairs. What this adds: the default
     names of the columns, and, where the action is a categorical, that the actions are numbered as its categories are
     (the reader alone sorts those that occur). A batch comes back equal, padded to its longest episode. A CSV file
     keeps no categories; Parquet does.
@@ -86,7 +86,7 @@ def from_long_table(
     Args:
         frame: the table; rows in any order.
         columns: which column is what; None: the default names of :func:`to_long_table`, all others being features.
-        options: of the reader, see :class:`~cirl_gym.table_schema.TableOptions`.
+        options: of the reader, see :class:`~cirl_gym.tables.columns.TableOptions`.
 
     Raises:
         ValueError: the table cannot be used as it is (the reader refuses tables in which only one action is ever
@@ -94,8 +94,8 @@ def from_long_table(
     """
     import pandas as pd
 
-    from cirl_gym.table_schema import TableColumns
-    from cirl_gym.tables import from_dataframe
+    from cirl_gym.tables.columns import TableColumns
+    from cirl_gym.tables.read import from_dataframe
 
     if columns is None:
         features = tuple(str(name) for name in frame.columns if name not in _NAMES)

@@ -9,13 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirl_gym.batch import Batch
-from cirl_gym.outcome_models.checkpoint import History
+from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.inputs import sequence_inputs
-from cirl_gym.outcome_models.mlp import MemorylessModel
-from cirl_gym.outcome_models.recurrent import RecurrentModel
-from cirl_gym.outcome_models.spec import OutcomeSpec
-from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, train_network
+from cirl_gym.outcome_models.limits import OutcomeSpec
+from cirl_gym.outcome_models.networks import MemorylessModel, RecurrentModel
+from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, Watch, train_network
 from cirl_gym.types import FloatArray
 
 CorrectedModel: TypeAlias = RecurrentModel | MemorylessModel
@@ -100,7 +98,7 @@ def fit_correction(
 
 
 def _clipped_mean(expected: Tensor, spec: OutcomeSpec) -> Tensor:
-    """:func:`cirl_gym.outcome_models.censoring.clipped_mean` with gradients, for features that have a limit."""
+    """:func:`cirl_gym.outcome_models.limits.clipped_mean` with gradients, for features that have a limit."""
     columns = []
     for j in range(expected.shape[-1]):
         column, floor, ceiling = expected[..., j], float(spec.floor[j]), float(spec.ceiling[j])

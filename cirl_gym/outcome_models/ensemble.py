@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cirl_gym.batch import Batch
+from cirl_gym.data.batch import Batch
 from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
-from cirl_gym.worlds import foresee
+from cirl_gym.worlds.world import foresee
 
 
 class EnsembleModel:

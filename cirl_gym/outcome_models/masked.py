@@ -1,4 +1,4 @@
-"""An outcome model in whose world not every action is always allowed (:mod:`cirl_gym.action_rules`)."""
+"""An outcome model in whose world not every action is always allowed (:mod:`cirl_gym.data.rules`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from cirl_gym.action_rules import ActionRules
-from cirl_gym.batch import Batch
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.rules import ActionRules
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, OutcomeModel
-from cirl_gym.worlds import foresee
+from cirl_gym.worlds.world import foresee
 
 
 class MaskedModel:

@@ -1,23 +1,34 @@
-"""The simulator itself as an outcome model, so that the model's error and IRL's error can be told apart."""
+"""Walking histories step by step: what every outcome model needs and none should write again."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from cirl_gym import dynamics
-from cirl_gym.batch import Batch
-from cirl_gym.dynamics import TumourState
-from cirl_gym.outcome_models.censoring import clipped_mean
-from cirl_gym.outcome_models.sequences import fold
-from cirl_gym.parameters import TumourParameters
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.data.batch import Batch
+from cirl_gym.outcome_models.limits import clipped_mean
+from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.tumour import TumourParameters, TumourState
+
+
+def fold(model: OutcomeModel, batch: Batch) -> Float32Array:
+    """States ``[N, T+1, S]`` of every history by starting and advancing; zero past an episode's end."""
+    state = model.start(batch.start)
+    states = [state]
+    for step in range(batch.horizon):
+        state = model.advance(state, batch.actions[:, step], batch.obs[:, step + 1])
+        states.append(state)
+    return np.where(batch.seen[..., None], np.stack(states, axis=1), np.float32(0.0))
+
+
+# MERGED: The simulator itself as an outcome model, so that the model's error and IRL's error can be told apart.
 
 
 class OracleModel:
     """The expectation of equation 22; a state is the last p observations and treatments and how many were seen."""
 
-    features = dynamics.FEATURES
-    n_actions = dynamics.N_ACTIONS
+    features = tumour.FEATURES
+    n_actions = tumour.N_ACTIONS
 
     def __init__(self, parameters: TumourParameters | None = None) -> None:
         self.parameters = parameters or TumourParameters()
@@ -34,7 +45,7 @@ class OracleModel:
 
     def start(self, obs: Float32Array) -> Float32Array:
         """States ``[n, S]`` after one observation ``[n, 2]``."""
-        return self._pack(dynamics.initial_state(self.parameters, obs.astype(np.float64)))
+        return self._pack(tumour.initial_state(self.parameters, obs.astype(np.float64)))
 
     def noise(self, normals: FloatArray) -> FloatArray:
         """Residuals ``[.., 2]`` for standard normal numbers ``[.., 2]``."""
@@ -49,7 +60,7 @@ class OracleModel:
         rows = self._unpack(states)
         low, high = self.bounds
         outcomes = [
-            clipped_mean(dynamics.expected_outcome(self.parameters, rows, actions), self.noise_scale, low, high)
+            clipped_mean(tumour.expected_outcome(self.parameters, rows, actions), self.noise_scale, low, high)
             for actions in self._every_action(rows)
         ]
         stacked = np.stack(outcomes, axis=1).reshape(*states.shape[:-1], self.n_actions, 2)
@@ -58,19 +69,19 @@ class OracleModel:
     def end_probability(self, states: Float32Array) -> Float32Array:
         """Exact probability ``[.., 2]`` that the process ends with this action."""
         rows = self._unpack(states)
-        chances = [dynamics.end_probability(self.parameters, rows, actions) for actions in self._every_action(rows)]
+        chances = [tumour.end_probability(self.parameters, rows, actions) for actions in self._every_action(rows)]
         return np.stack(chances, axis=1).reshape(*states.shape[:-1], self.n_actions).astype(np.float32)
 
     def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
         """Expected next (x, z) ``[n, 2]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
         rows, low_high = self._unpack(states), self.bounds
-        outcome = clipped_mean(dynamics.expected_outcome(self.parameters, rows, actions), self.noise_scale, *low_high)
-        chance = dynamics.end_probability(self.parameters, rows, actions)
+        outcome = clipped_mean(tumour.expected_outcome(self.parameters, rows, actions), self.noise_scale, *low_high)
+        chance = tumour.end_probability(self.parameters, rows, actions)
         return outcome.astype(np.float32), chance.astype(np.float32)
 
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action and observation."""
-        following = dynamics.append(
+        following = tumour.append(
             self._unpack(states),
             np.asarray(actions, dtype=np.int64).reshape(-1),
             np.asarray(obs, dtype=np.float64).reshape(-1, 2),

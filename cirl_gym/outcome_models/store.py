@@ -14,21 +14,26 @@ import torch
 from torch import nn
 
 from cirl_gym.files import read_arrays, write_arrays
-from cirl_gym.outcome_models.crn import CounterfactualRecurrentNetwork, CRNConfig
-from cirl_gym.outcome_models.end_head import EndHead, EndLines, build_network
+from cirl_gym.outcome_models.ends import EndHead, EndLines, build_network
 from cirl_gym.outcome_models.ensemble import EnsembleModel
-from cirl_gym.outcome_models.inputs import Scaler
-from cirl_gym.outcome_models.linear import AutoregressiveModel, LinearLaw
-from cirl_gym.outcome_models.mlp import MemorylessModel, MemorylessNetwork, MLPConfig
-from cirl_gym.outcome_models.noise import ResidualNoise
+from cirl_gym.outcome_models.inputs import Scaler, Window
+from cirl_gym.outcome_models.law import AutoregressiveModel, LinearLaw
+from cirl_gym.outcome_models.limits import OutcomeSpec, ResidualNoise
+from cirl_gym.outcome_models.networks import (
+    CounterfactualRecurrentNetwork,
+    CRNConfig,
+    MemorylessModel,
+    MemorylessNetwork,
+    MemoryNetwork,
+    MLPConfig,
+    RecurrentModel,
+    RecurrentNetwork,
+    RNNConfig,
+)
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.recurrent import MemoryNetwork, RecurrentModel
-from cirl_gym.outcome_models.rmsn import PropensityConfig, RMSNConfig
-from cirl_gym.outcome_models.rnn import RecurrentNetwork, RNNConfig
-from cirl_gym.outcome_models.spec import OutcomeSpec
+from cirl_gym.outcome_models.propensity import PropensityConfig, RMSNConfig
 from cirl_gym.outcome_models.training import TrainingConfig
-from cirl_gym.outcome_models.windows import Window
-from cirl_gym.parameters import TumourParameters
+from cirl_gym.worlds.tumour import TumourParameters
 
 SCHEMA = 1
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]

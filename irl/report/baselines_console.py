@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from irl.baselines import Baselines, Row
-from irl.progress import duration
 from irl.report import rows
 from irl.report.console import text_table
+from irl.result.baselines import Baselines, Row
+from irl.stages import duration
 
 MOST = 6
 """Features whose weights are shown, at most: the largest. All are in the file."""

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from irl.progress import duration
-from irl.report import held_out_rows, rows, time_rows
-from irl.result import Result
-from irl.time_sentences import SAME_PATIENTS, TRADE_OFF
+from irl.report import rows
+from irl.report import rows as held_out_rows
+from irl.report import rows as time_rows
+from irl.result.result import Result
+from irl.result.sentences import SAME_PATIENTS, TRADE_OFF
+from irl.stages import duration
 
 
 def print_result(result: Result, folder: Path | None = None, console: Console | None = None) -> None:

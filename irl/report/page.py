@@ -8,13 +8,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from irl.report import held_out_rows, rows, time_rows
-from irl.report.held_out_plots import agreement_svg
-from irl.report.plots import accuracy_svg, margins_svg, weights_svg, what_if_svg
-from irl.report.regret_plot import regret_svg
+from irl.report import rows
+from irl.report import rows as held_out_rows
+from irl.report import rows as time_rows
+from irl.report.drawing import accuracy_svg, agreement_svg, margins_svg, regret_svg, weights_svg, what_if_svg
 from irl.report.what_if import WhatIf
-from irl.result import Result
-from irl.time_sentences import SAME_PATIENTS, TRADE_OFF
+from irl.result.result import Result
+from irl.result.sentences import SAME_PATIENTS, TRADE_OFF
 
 
 def render(result: Result, what_if: WhatIf | None = None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cirl_gym.batch import Batch
+from cirl_gym.data.batch import Batch
 from cirl_gym.types import Float32Array, FloatArray, OutcomeModel
 
 

@@ -1,0 +1,355 @@
+"""Which actions are allowed: asking environments in sb3-contrib's convention, a method ``action_masks()``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    NatureCNN,
+    create_mlp,
+)
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from torch import Tensor, nn
+
+from agents.drqn.replay import ArrayObservation, Observation
+from agents.drqn.targets import among
+from cirl_gym.types import BoolArray, IntArray
+
+
+def has_action_masks(env: GymEnv | None) -> bool:
+    """Whether an environment (or all of a vector environment) says which actions are allowed."""
+    if env is None:
+        return False
+    with _quietly():
+        return bool(is_masking_supported(env))
+
+
+def action_masks_of(env: GymEnv) -> npt.NDArray[np.bool_]:
+    """``[n, A]`` of a vector environment, ``[A]`` of a single one."""
+    with _quietly():
+        return np.asarray(get_action_masks(env), dtype=np.bool_)
+
+
+def checked_masks(masks: npt.ArrayLike | None, n: int, n_actions: int) -> BoolArray | None:
+    """Action masks as ``[n, A]``.
+
+    Raises:
+        ValueError: their shape is another, or a row allows nothing.
+    """
+    if masks is None:
+        return None
+    allowed = np.asarray(masks, dtype=np.bool_)
+    if allowed.size != n * n_actions:
+        raise ValueError(f"DRQN: action masks must be [{n}, {n_actions}], got {allowed.shape}")
+    allowed = allowed.reshape(n, n_actions)
+    if not allowed.any(axis=1).all():
+        raise ValueError(f"DRQN: no action is allowed in row {int(allowed.any(axis=1).argmin())}")
+    return allowed
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Gymnasium below 1.0 warns whenever an attribute is found behind a wrapper."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*env.action_masks to get variables")
+        yield
+
+
+# MERGED: The recurrent Q-network: one step at a time when acting, whole episodes in one pass when training.
+
+Memory = tuple[Tensor, ...]
+"""Hidden state (and, for an LSTM, cell state), each ``[layers, n, H]``."""
+Cell = Literal["lstm", "gru"]
+
+
+class RecurrentQNetwork(BasePolicy):
+    """Features, an LSTM or GRU over them, and a head for the Q-values of all actions.
+
+    :meth:`step` and :meth:`sequence` give the same values for the same history.
+
+    Args:
+        observation_space: of the environment.
+        action_space: Discrete.
+        features_extractor: of one observation.
+        features_dim: number of its features F.
+        net_arch: hidden layers of the head; empty: linear.
+        activation_fn: between them.
+        normalize_images: divide images by 255.
+        lstm_hidden_size: units H of the memory.
+        n_lstm_layers: layers of the memory.
+        cell: ``"lstm"`` or ``"gru"``.
+        skip_connection: the head sees the features of the current observation beside the memory.
+    """
+
+    action_space: spaces.Discrete
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Discrete,
+        features_extractor: BaseFeaturesExtractor,
+        features_dim: int,
+        net_arch: list[int],
+        activation_fn: type[nn.Module],
+        normalize_images: bool,
+        lstm_hidden_size: int,
+        n_lstm_layers: int,
+        cell: Cell,
+        skip_connection: bool,
+    ) -> None:
+        super().__init__(
+            observation_space, action_space, features_extractor=features_extractor, normalize_images=normalize_images
+        )
+        if cell not in ("lstm", "gru"):
+            raise ValueError(f"cell must be 'lstm' or 'gru', got {cell!r}")
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.memory = kind(features_dim, lstm_hidden_size, n_lstm_layers, batch_first=True)
+        self.skip_connection = skip_connection
+        width = lstm_hidden_size + (features_dim if skip_connection else 0)
+        self.head = nn.Sequential(*create_mlp(width, int(action_space.n), net_arch, activation_fn))
+
+    @property
+    def n_states(self) -> int:
+        """How many arrays the memory has: 2 for an LSTM, 1 for a GRU."""
+        return 2 if isinstance(self.memory, nn.LSTM) else 1
+
+    def empty_memory(self, n: int) -> Memory:
+        """Memory of n histories that have not begun: zeros."""
+        zeros = torch.zeros(self.memory.num_layers, n, self.memory.hidden_size, device=self.device)
+        return (zeros,) * self.n_states
+
+    def step(self, obs: Observation, memory: Memory, starts: Tensor) -> tuple[Tensor, Memory]:
+        """Q-values ``[n, A]`` after one more observation, and the memory after it.
+
+        Args:
+            obs: ``[n, ..]``.
+            memory: after the observation before.
+            starts: ``[n]`` True where the observation is the first of an episode: the memory is cleared there.
+        """
+        features = self._features(obs)
+        kept = tuple(torch.where(starts[None, :, None], torch.zeros_like(part), part) for part in memory)
+        hidden, following = self.memory(features[:, None], kept if self.n_states == 2 else kept[0])
+        return self._head(hidden[:, 0], features), following if self.n_states == 2 else (following,)
+
+    def sequence(self, obs: Observation, seen: Tensor) -> Tensor:
+        """Q-values ``[n, S, A]`` along whole episodes from their first observation on; 0 in padding.
+
+        Padding is left out before the network sees it, so that nothing in it can reach a value or a gradient.
+
+        Args:
+            obs: ``[n, S, ..]``.
+            seen: ``[n, S]`` True where there is an observation.
+        """
+        features = self._features({k: part[seen] for k, part in obs.items()} if isinstance(obs, dict) else obs[seen])
+        inputs = features.new_zeros(*seen.shape, features.shape[-1])
+        inputs[seen] = features
+        hidden = self.memory(inputs)[0]
+        values = self._head(hidden[seen], features)
+        q = values.new_zeros(*seen.shape, values.shape[-1])
+        q[seen] = values
+        return q
+
+    def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
+        raise NotImplementedError("a recurrent network acts with its memory: RecurrentQPolicy.predict")
+
+    def _features(self, obs: Observation) -> Tensor:
+        assert self.features_extractor is not None
+        return self.extract_features(obs, self.features_extractor)
+
+    def _head(self, hidden: Tensor, features: Tensor) -> Tensor:
+        q: Tensor = self.head(torch.cat([hidden, features], dim=-1) if self.skip_connection else hidden)
+        return q
+
+
+# MERGED: Acting with the recurrent Q-network: the policy classes of :class:`agents.drqn.drqn.DRQN`.
+
+ArrayMemory = tuple[npt.NDArray[Any], ...]
+"""The memory in NumPy: what :meth:`RecurrentQPolicy.predict` returns and takes, each ``[layers, n, H]``."""
+
+
+class RecurrentQPolicy(BasePolicy):
+    """Q-network and target network of :class:`agents.drqn.drqn.DRQN`.
+
+    Args:
+        observation_space: Box, Dict, Discrete or MultiBinary.
+        action_space: Discrete.
+        lr_schedule: learning rate from the progress remaining.
+        net_arch: hidden layers of the head behind the memory (default ``[64]``); empty: linear, as in the paper.
+        activation_fn: between them.
+        lstm_hidden_size: units of the memory.
+        n_lstm_layers: layers of the memory.
+        cell: ``"lstm"`` or ``"gru"``.
+        skip_connection: the head sees the current observation beside the memory.
+        features_extractor_class: of one observation; None: the class's own.
+        features_extractor_kwargs: its arguments.
+        normalize_images: divide images by 255.
+        optimizer_class: of the Q-network.
+        optimizer_kwargs: its arguments, without the learning rate.
+
+    Raises:
+        ValueError: ``cell`` is unknown.
+    """
+
+    action_space: spaces.Discrete
+    q_net: RecurrentQNetwork
+    q_net_target: RecurrentQNetwork
+
+    default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Discrete,
+        lr_schedule: Schedule,
+        net_arch: list[int] | None = None,
+        activation_fn: type[nn.Module] = nn.ReLU,
+        lstm_hidden_size: int = 64,
+        n_lstm_layers: int = 1,
+        cell: Cell = "lstm",
+        skip_connection: bool = False,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        features_extractor_kwargs: dict[str, Any] | None = None,
+        normalize_images: bool = True,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            observation_space,
+            action_space,
+            features_extractor_class or self.default_extractor,
+            features_extractor_kwargs,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_kwargs,
+            normalize_images=normalize_images,
+        )
+        self.sizes: dict[str, Any] = {
+            "net_arch": [64] if net_arch is None else net_arch,
+            "activation_fn": activation_fn,
+            "lstm_hidden_size": lstm_hidden_size,
+            "n_lstm_layers": n_lstm_layers,
+            "cell": cell,
+            "skip_connection": skip_connection,
+        }
+        self.q_net, self.q_net_target = self._make_network(), self._make_network()
+        self.q_net_target.load_state_dict(self.q_net.state_dict())
+        self.q_net_target.set_training_mode(False)
+        self.optimizer = self.optimizer_class(
+            self.q_net.parameters(),
+            lr=lr_schedule(1),  # type: ignore[call-arg]
+            **self.optimizer_kwargs,
+        )
+
+    def predict(
+        self,
+        observation: ArrayObservation,
+        state: ArrayMemory | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = True,
+        action_masks: npt.NDArray[Any] | None = None,
+    ) -> tuple[npt.NDArray[Any], ArrayMemory]:
+        """Greedy actions and the memory, with the conventions of sb3-contrib's RecurrentPPO.
+
+        Args:
+            observation: of one environment, or ``[n, ..]``.
+            state: what the call before returned, each array ``[layers, n, H]``; None: episodes begin.
+            episode_start: ``[n]`` True where the observation is the first of an episode; None: nowhere (other than
+                where ``state`` is None).
+            deterministic: without effect: a Q-network has no chance of its own.
+            action_masks: ``[n, A]`` (or ``[A]``) True where an action may be taken; None: everywhere.
+
+        Raises:
+            ValueError: the state or the masks do not fit the observations, or a row has no allowed action.
+        """
+        q, memory, vectorised = self.q_values(observation, state, episode_start)
+        actions = greedy_actions(q, checked_masks(action_masks, *q.shape)) + int(self.action_space.start)
+        return actions if vectorised else actions.squeeze(axis=0), memory
+
+    def q_values(
+        self, observation: ArrayObservation, state: ArrayMemory | None, episode_start: npt.NDArray[Any] | None
+    ) -> tuple[Tensor, ArrayMemory, bool]:
+        """Q-values ``[n, A]``, the memory, and whether the observation was of several environments."""
+        self.set_training_mode(False)
+        obs, vectorised = self.obs_to_tensor(observation)
+        n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        starts = np.zeros(n, dtype=np.bool_) if episode_start is None else np.asarray(episode_start, dtype=np.bool_)
+        if state is None and episode_start is not None and not starts.all():
+            told = "DRQN: no state was given although an episode is under way; its history is lost"
+            warnings.warn(told, stacklevel=4)
+        with torch.no_grad():
+            memory = self._checked_memory(state, n)
+            q, following = self.q_net.step(obs, memory, torch.from_numpy(starts.reshape(-1)).to(self.device))
+        return q, tuple(part.cpu().numpy() for part in following), vectorised
+
+    def forward(self, obs: Observation, deterministic: bool = True) -> Tensor:
+        """Greedy actions for the first observations of episodes."""
+        return self._predict(obs, deterministic)
+
+    def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
+        n = len(next(iter(observation.values())) if isinstance(observation, dict) else observation)
+        starts = torch.ones(n, dtype=torch.bool, device=self.device)
+        q, _ = self.q_net.step(observation, self.q_net.empty_memory(n), starts)
+        return q.argmax(dim=1) + int(self.action_space.start)
+
+    def set_training_mode(self, mode: bool) -> None:
+        """Training or evaluation mode of the Q-network; the target network stays in evaluation mode."""
+        self.q_net.set_training_mode(mode)
+        self.training = mode
+
+    def _checked_memory(self, state: ArrayMemory | None, n: int) -> Memory:
+        empty = self.q_net.empty_memory(n)
+        if state is None:
+            return empty
+        found, wanted = [np.shape(part) for part in state], [tuple(part.shape) for part in empty]
+        if found != wanted:
+            raise ValueError(f"DRQN: the state must have the shapes {wanted}, got {found}")
+        return tuple(torch.as_tensor(np.asarray(part), dtype=torch.float32, device=self.device) for part in state)
+
+    def _make_network(self) -> RecurrentQNetwork:
+        arguments = {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "normalize_images": self.normalize_images,
+            **self.sizes,
+        }
+        return RecurrentQNetwork(**self._update_features_extractor(arguments)).to(self.device)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | {
+            **self.sizes,
+            "lr_schedule": self._dummy_schedule,
+            "features_extractor_class": self.features_extractor_class,
+            "features_extractor_kwargs": self.features_extractor_kwargs,
+            "optimizer_class": self.optimizer_class,
+            "optimizer_kwargs": self.optimizer_kwargs,
+        }
+
+
+class CnnRecurrentQPolicy(RecurrentQPolicy):
+    """For images: :class:`RecurrentQPolicy` behind the convolutions of the Nature paper."""
+
+    default_extractor = NatureCNN
+
+
+class MultiInputRecurrentQPolicy(RecurrentQPolicy):
+    """For Dict observations: :class:`RecurrentQPolicy` on all parts side by side."""
+
+    default_extractor = CombinedExtractor
+
+
+def greedy_actions(q: Tensor, allowed: BoolArray | None) -> IntArray:
+    """Allowed action (from 0) with the largest Q-value, for every row of ``[n, A]``."""
+    mask = None if allowed is None else torch.from_numpy(allowed).to(q.device)
+    best: IntArray = among(q, mask).argmax(dim=1).cpu().numpy()
+    return best

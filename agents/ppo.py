@@ -1,0 +1,338 @@
+"""RecurrentPPO of sb3-contrib, with settings that work on short episodes."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from sb3_contrib import RecurrentPPO
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+from torch import Tensor
+
+from agents.as_printed.rounds import StoredPolicies
+from agents.candidates import KNOWS_NO_RULES, WorldPPOConfig
+from agents.drqn.settings import LinearRate
+from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
+from agents.sb3_vec_env import make_native_vec_env
+from agents.successor.training import Problem
+from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.outcome_models.masked import rules_of
+from cirl_gym.outcome_models.store import load_module_arrays, module_arrays
+from cirl_gym.types import FloatArray, Policy
+from cirl_gym.worlds.tumour import TumourParameters
+
+
+@dataclass(frozen=True)
+class RecurrentPPOConfig:
+    """How :func:`train_recurrent_ppo` trains.
+
+    One rollout holds whole episodes of every row, and one batch the whole rollout: cutting 20-step episodes into pieces
+    costs memory at their seams, and many small batches of padded sequences cost most of the time.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    steps: int = 200_000
+    """Environment steps."""
+    rollout: int = TumourParameters.horizon
+    """Steps of each row between two updates."""
+    epochs: int = 10
+    """Passes over a rollout."""
+    hidden: int = 32
+    """Units of the LSTM, which actor and critic share, and of the layer behind it."""
+    learning_rate: float = 3e-3
+    """Adam's."""
+    gae_lambda: float = 0.95
+    """Of the advantages."""
+    entropy: float = 0.01
+    """Weight of the entropy bonus."""
+    last_rate: float = 1.0
+    """Share of the learning rate that is left at the end of a linear fall; 1: constant."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "rollout", "epochs", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"RecurrentPPOConfig.{name} must be at least 1, got {getattr(self, name)}")
+        if not self.learning_rate > 0 or not 0 <= self.gae_lambda <= 1 or not self.entropy >= 0:
+            raise ValueError("RecurrentPPOConfig: learning_rate must be positive, gae_lambda in [0, 1], entropy >= 0")
+        if not 0 <= self.last_rate <= 1:
+            raise ValueError(f"RecurrentPPOConfig.last_rate must lie within [0, 1], got {self.last_rate}")
+
+
+class WarningLstmPolicy(RecurrentActorCriticPolicy):
+    """sb3-contrib's ``MlpLstmPolicy``, which says so where memory is missing.
+
+    Without a word the state would be zeros in the middle of an episode, and the policy another one.
+    """
+
+    def predict(
+        self,
+        observation: npt.NDArray[Any] | dict[str, npt.NDArray[Any]],
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
+        """As in sb3-contrib; warns where there is no state although ``episode_start`` says that an episode goes on."""
+        if state is None and episode_start is not None and not np.all(episode_start):
+            told = "RecurrentPPO: no state was given although an episode is under way; its history is lost"
+            warnings.warn(told, stacklevel=3)
+        answer: tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]
+        answer = super().predict(observation, state, episode_start, deterministic)
+        return answer
+
+
+def policy_arguments(config: RecurrentPPOConfig, scaler: Scaler | None = None) -> dict[str, Any]:
+    """Keyword arguments of :class:`WarningLstmPolicy` beside spaces and learning rate."""
+    arguments: dict[str, Any] = {
+        "lstm_hidden_size": config.hidden,
+        "shared_lstm": True,
+        "enable_critic_lstm": False,
+        "net_arch": [config.hidden],
+    }
+    if scaler is not None:
+        arguments |= {"features_extractor_class": ScaledExtractor, "features_extractor_kwargs": {"scaler": scaler}}
+    return arguments
+
+
+def train_recurrent_ppo(
+    env: VecEnv,
+    gamma: float,
+    config: RecurrentPPOConfig | None = None,
+    *,
+    seed: int = 0,
+    callback: BaseCallback | None = None,
+    scaler: Scaler | None = None,
+) -> RecurrentPPO:
+    """Train sb3-contrib's RecurrentPPO on either environment of this package.
+
+    Args:
+        env: many rows at once, e.g. :func:`agents.sb3_vec_env.make_native_vec_env` with 64; its observation a ``Box``.
+        gamma: discount factor in [0, 1].
+        config: how to train.
+        seed: of the network and of the environment's first reset.
+        callback: Stable-Baselines3's, e.g. to watch or to stop.
+        scaler: of the observed features, for units that differ much, such as a real table's; default: as they are.
+
+    Returns:
+        The algorithm, trained; its ``predict`` takes and returns the LSTM's state.
+
+    Raises:
+        ValueError: gamma is out of its range.
+    """
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"gamma must lie between 0 and 1, got {gamma}")
+    config = config or RecurrentPPOConfig()
+    # Small recurrent networks are slower with more threads, and results stay the same to the byte.
+    torch.set_num_threads(1)
+    algorithm = RecurrentPPO(
+        WarningLstmPolicy,
+        env,
+        n_steps=config.rollout,
+        batch_size=config.rollout * env.num_envs,
+        n_epochs=config.epochs,
+        learning_rate=LinearRate(config.learning_rate, config.last_rate * config.learning_rate),
+        gamma=gamma,
+        gae_lambda=config.gae_lambda,
+        ent_coef=config.entropy,
+        policy_kwargs=policy_arguments(config, scaler),
+        seed=seed,
+        device="cpu",
+    )
+    return algorithm.learn(config.steps, callback=callback)
+
+
+# MERGED: Features of observations standardised as every other network of this package sees them, whatever their
+# units.
+
+
+class ScaledExtractor(BaseFeaturesExtractor):
+    """A flat Box whose first d numbers are (x - mean) / scale of a scaler; what follows stays as it is.
+
+    Args:
+        observation_space: Box ``[d + ..]``.
+        scaler: of the d features, without logarithms.
+
+    Raises:
+        ValueError: the space is another one, or the scaler takes logarithms.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, observation_space: spaces.Space[Any], scaler: Scaler) -> None:
+        d = len(scaler.mean)
+        shape = observation_space.shape
+        if not isinstance(observation_space, spaces.Box) or shape is None or len(shape) != 1 or shape[0] < d:
+            raise ValueError(f"ScaledExtractor needs a Box of {d} features and what follows, got {observation_space}")
+        if scaler.offset is not None and scaler.offset.any():
+            raise ValueError("ScaledExtractor takes no logarithms")
+        super().__init__(observation_space, shape[0])
+        others = shape[0] - d
+        mean, scale = np.append(scaler.mean, np.zeros(others)), np.append(scaler.scale, np.ones(others))
+        self.register_buffer("mean", torch.from_numpy(mean.astype(np.float32)))
+        self.register_buffer("scale", torch.from_numpy(scale.astype(np.float32)))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """``[n, F]``."""
+        return (observations.float() - self.mean) / self.scale
+
+
+# MERGED: RecurrentPPO in the world-model environment: the third solver of the max-margin loop.
+
+
+class HorizonEnds(VecEnvWrapper):
+    """An episode that the horizon cut off counts as ended: mu has T terms, and nothing is to be bootstrapped after."""
+
+    def reset(self) -> VecEnvObs:
+        """Begin an episode in every row."""
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Take the step; no end is called a cut-off."""
+        obs, rewards, dones, infos = self.venv.step_wait()
+        for row in np.flatnonzero(dones):
+            infos[row]["TimeLimit.truncated"] = False
+        return obs, rewards, dones, infos
+
+
+class BestPolicy(BaseCallback):
+    """Looks at the policy while it is trained, and keeps the best one that it saw.
+
+    Args:
+        value: what a policy is worth.
+        every: steps between two looks; the first one is before any update.
+        start: whose network the training begins with; None: the algorithm's own.
+    """
+
+    def __init__(
+        self, value: Callable[[Policy], float], every: int, start: RecurrentActorCriticPolicy | None = None
+    ) -> None:
+        super().__init__()
+        self._value, self._every, self._start = value, every, start
+        self._due = 0
+        self._best = -np.inf
+        self._weights: dict[str, Any] = {}
+
+    def chosen(self, trained: RecurrentPPO) -> RecurrentActorCriticPolicy:
+        """The best policy seen, the trained one included."""
+        policy = trained.policy
+        assert isinstance(policy, RecurrentActorCriticPolicy)
+        self._look(policy)
+        policy.load_state_dict(self._weights)
+        return policy
+
+    def _on_training_start(self) -> None:
+        if self._start is not None:
+            self.model.policy.load_state_dict(self._start.state_dict())
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps >= self._due:
+            self._due += self._every
+            self._look(self.model.policy)
+
+    def _look(self, policy: Any) -> None:
+        value = self._value(policy)
+        if value > self._best:
+            self._best, self._weights = value, copy.deepcopy(policy.state_dict())
+
+
+class WorldPPO:
+    """Learns a policy for any preferences by acting in ``CIRLCounterfactual-v0`` with a problem's outcome model.
+
+    Episodes begin with first observations of the batch and end by the model's p_end, at the latest at the horizon,
+    after which nothing counts. Features are scaled by the batch, so that units do not matter.
+
+    Args:
+        problem: outcome model, outcomes, horizon, discount factor, and the batch (``histories``).
+        config: how to train.
+        rng: seeds every training.
+
+    Raises:
+        ValueError: the problem has no batch, or in its world not every action is always allowed.
+    """
+
+    def __init__(self, problem: Problem, config: WorldPPOConfig, rng: np.random.Generator) -> None:
+        if problem.histories is None:
+            raise ValueError("RecurrentPPO in the world model needs a problem with histories to begin from")
+        if rules_of(problem.model) is not None:
+            raise ValueError(KNOWS_NO_RULES)
+        self.problem, self.config, self.rng = problem, config, rng
+        self._settings = RecurrentPPOConfig(
+            steps=config.steps, rollout=problem.horizon, epochs=config.epochs, last_rate=0.03
+        )
+        self._scaler = Scaler.from_batch(problem.histories)
+        self._last: RecurrentActorCriticPolicy | None = None
+
+    def solve(self, w: npt.ArrayLike) -> RecurrentActorCriticPolicy:
+        """The best policy seen in a training for preferences ``[d]``, by w . mu over roll-outs with expected outcomes.
+
+        It is a :class:`~cirl_gym.types.Policy`. Stable-Baselines3 seeds Python's and NumPy's global generators, from
+        which nothing here draws; torch's is left as it was.
+
+        Raises:
+            ValueError: the weights are not d finite numbers with an L1 norm of at most 1.
+        """
+        weights, looking = np.asarray(w, dtype=np.float64), RollOutConfig(self.config.look_starts)
+        best = BestPolicy(
+            lambda policy: float(weights @ rolled_out_mu(policy, self.problem, looking)),
+            max(self.config.steps // self.config.looks, 1),
+            self._last if self.config.warm_start else None,
+        )
+        env, seed = self._env(weights), int(self.rng.integers(2**31))
+        with torch.random.fork_rng(devices=[]):
+            trained = train_recurrent_ppo(
+                env, self.problem.gamma, self._settings, seed=seed, callback=best, scaler=self._scaler
+            )
+        self._last = best.chosen(trained)
+        return self._last
+
+    def stored(self) -> StoredPolicies:
+        """Policies that :meth:`solve` found, as arrays and back; one that came back is what the next may start from."""
+
+        def arrays(policy: Policy) -> dict[str, npt.NDArray[Any]]:
+            assert isinstance(policy, RecurrentActorCriticPolicy)
+            return module_arrays(policy)
+
+        def policy(w: FloatArray, found: dict[str, npt.NDArray[Any]]) -> RecurrentActorCriticPolicy:
+            env = self._env(w)
+            with torch.random.fork_rng(devices=[]):  # first weights are drawn from torch's own generator
+                again = WarningLstmPolicy(
+                    env.observation_space,
+                    env.action_space,
+                    lambda _: 0.0,
+                    **policy_arguments(self._settings, self._scaler),
+                )
+            load_module_arrays(again, found)
+            self._last = again
+            return again
+
+        return StoredPolicies(arrays, policy)
+
+    def _env(self, weights: FloatArray) -> VecEnv:
+        env = make_native_vec_env(
+            "CIRLCounterfactual-v0",
+            self.config.rows,
+            monitor=False,
+            model=self.problem.model,
+            batch=self.problem.histories,
+            feature_map=self.problem.feature_map,
+            horizon=self.problem.horizon,
+            outcome=self.config.outcome,
+            weights=weights,
+        )
+        return HorizonEnds(env)

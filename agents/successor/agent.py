@@ -1,0 +1,421 @@
+"""A small network per time step: in a finite-horizon problem what is left to come depends on how much time is left."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from agents.policies.memory import warn_of_lost_history
+from agents.successor.planning import Search, best_plan, plan
+from cirl_gym.data.batch import Batch, even_rows
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rules import among_allowed
+from cirl_gym.outcome_models.masked import allowed_actions, rules_of
+from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
+from cirl_gym.outcome_models.training import seeded
+from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
+
+if TYPE_CHECKING:
+    from agents.successor.training import Source
+
+
+# Where outcomes scaled to [0, 1] lie on average, and how large the effect of one action is beside it: only the size
+# of the first steps of training depends on these two.
+_LEVEL, _DIFFERENCE = 0.3, 0.2
+
+
+class StagedNetwork(nn.Module):
+    """psi(h_t, a; w) for t = 0..T-1, one multi-layer perceptron per t; its d features are those that w weighs.
+
+    A network's output is the average of phi over the time that is left: multiplied by the discounted number of steps
+    left it becomes psi, so that every stage learns numbers of the same size. The level that all actions share and the
+    differences between actions are scaled apart, since differences are much the smaller.
+    """
+
+    def __init__(
+        self, n_inputs: int, n_features: int, n_actions: int, gamma: float, horizon: int, hidden: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.n_features, self.n_actions, self.hidden = n_features, n_actions, hidden
+        self.steps_left: FloatArray = np.array([np.sum(gamma ** np.arange(horizon - t)) for t in range(horizon)])
+        sizes = (n_inputs + n_features, *hidden, n_actions * n_features)
+        # Layers draw their first weights from torch's global generator, which is not ours to move.
+        with seeded(0):
+            self.stages = nn.ModuleList([_perceptron(sizes) for _ in range(horizon)])
+
+    def initialise(self, rng: np.random.Generator) -> None:
+        """Draw every weight from ``rng``: normal with variance 1 / inputs; biases zero."""
+        with torch.no_grad():
+            for parameter in self.parameters():
+                if parameter.ndim == 1:
+                    parameter.zero_()
+                else:
+                    scale = parameter.shape[1] ** -0.5
+                    drawn = scale * rng.standard_normal(parameter.shape, dtype=np.float32)
+                    parameter.copy_(torch.from_numpy(drawn))
+
+    def average(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """Average phi still to come, ``[n, A, d]``, for standardised states ``[n, S]`` and weights ``[n, d]``."""
+        # Weights of L1 norm 1 are about 1 / d each; the network takes them at the size of its other inputs.
+        *hidden, last = self.stages[t].children()
+        assert isinstance(last, nn.Linear)
+        out = torch.cat([inputs, self.n_features * w], dim=1)
+        for layer in hidden:
+            out = layer(out)
+        # The last layer is scaled and not what comes out of it: one product, and far fewer numbers than a batch has.
+        out = nn.functional.linear(out, self._scaled(last.weight), _LEVEL + self._scaled(last.bias))
+        return out.reshape(len(out), self.n_actions, self.n_features)
+
+    def _scaled(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Parameters of the last layer: the level that all actions share as it is, differences times _DIFFERENCE."""
+        by_action = parameter.reshape(self.n_actions, -1)
+        return torch.lerp(by_action.mean(dim=0, keepdim=True), by_action, _DIFFERENCE).reshape(parameter.shape)
+
+    def psi(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """Successor features: discounted phi still to come, ``[n, A, d]``."""
+        return self.average(t, inputs, w) * float(self.steps_left[t])
+
+
+def _perceptron(sizes: tuple[int, ...]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for n_inputs, n_outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(n_inputs, n_outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+# MERGED: The successor-feature agent: psi(h, a; w) for every w in one training, by one backward sweep in a world
+# model.
+#
+# psi^pi(h, a) is the discounted sum of phi from h on when a is taken first and pi acts after it (paper, section 4.1,
+# there written mu^pi(h, a)); for preferences w, Q(h, a) = w . psi(h, a; w), and the policy is greedy in Q.
+#
+# How it is learnt (policy search by dynamic programming, Bagnell et al. 2003, with successor features):
+#
+# 1. Histories are imagined in the world model under policies that treat at random rates, so that every stretch of
+#    treatment and of sparing is seen; the batch's own histories are added where there is a batch.
+# 2. Backwards over t = T-1 .. 0: for each history h_t, a drawn w and **every** action, the target is exact: take the
+#    action, then follow the greedy policy of the stages already learnt to the end of the episode in the world model.
+#    Nothing is bootstrapped, so that no error of one stage enters the next one's values, only its choices; and a deep
+#    local optimum such as "always treat" is no trap, since later stages are solved before earlier ones.
+# 3. When acting, the network only guides a beam search over plans (:mod:`agents.successor.planning`), and psi is the exact
+#    discounted sum of phi along the best plan found, so that w . psi = Q holds exactly.
+#
+# The memory of the agent is the world model's own state, which by construction is all that the world model needs of a
+# history. It is carried from step to step like any recurrent policy's.
+
+_PLANS_AT_ONCE = 16384
+
+
+@dataclass(frozen=True)
+class SuccessorConfig:
+    """How :func:`agents.successor.training.fit_successor` trains.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    episodes: int = 4096
+    """Imagined episodes."""
+    weights_per_history: int = 2
+    """How many w are drawn for each history."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the hidden layers of each stage."""
+    gradient_steps: int = 200
+    """Gradient steps per stage."""
+    batch_size: int = 1024
+    """Histories per gradient step."""
+    learning_rate: float = 3e-3
+    """Adam's, falling linearly to zero within each stage."""
+    advantage_weight: float = 5.0
+    """Differences between actions decide; they are this many times as heavy in the loss as the common level."""
+    width: int = 8
+    """Plans kept in the beam search when acting (in training 1: the greedy policy is followed)."""
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "weights_per_history", "gradient_steps", "batch_size", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"SuccessorConfig.{name} must be at least 1, got {getattr(self, name)}")
+        if min(self.hidden, default=1) < 1:
+            raise ValueError(f"SuccessorConfig.hidden must be at least 1 each, got {self.hidden}")
+        for name in ("learning_rate", "advantage_weight"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"SuccessorConfig.{name} must be positive and finite, got {getattr(self, name)}")
+
+
+class SuccessorAgent:
+    """psi for every w, and the policies and feature expectations that follow from it.
+
+    Usable without IRL: one training gives the (near) optimal policy of any preference.
+    """
+
+    def __init__(
+        self,
+        model: OutcomeModel,
+        feature_map: FeatureMap,
+        network: StagedNetwork,
+        gamma: float,
+        state_mean: Float32Array,
+        state_scale: Float32Array,
+        width: int = 8,
+    ) -> None:
+        self.model, self.feature_map, self.network, self.gamma = model, feature_map, network, gamma
+        self.state_mean, self.state_scale = state_mean, state_scale
+        self.width = width
+
+    @classmethod
+    def fit(cls, source: Source, gamma: float = 0.99, **options: Any) -> SuccessorAgent:
+        """Train from a batch, an environment or a world (:func:`agents.successor.training.fit_agent`)."""
+        # The training stands on this module.
+        from agents.successor.training import fit_agent
+
+        return fit_agent(source, gamma, **options)
+
+    @property
+    def horizon(self) -> int:
+        """T, number of stages."""
+        return len(self.network.stages)
+
+    def network_psi(self, t: int, states: Float32Array, w: FloatArray) -> Float32Array:
+        """psi(h_t, a; w) ``[n, A, d]`` as the network has it, for states ``[n, S]`` and one w per row ``[n, d]``."""
+        with torch.no_grad():
+            psi = self.network.psi(t, self.inputs(states), torch.from_numpy(w.astype(np.float32)))
+        out: Float32Array = psi.numpy()
+        return out
+
+    def inputs(self, states: Float32Array) -> torch.Tensor:
+        """Standardised states, as the network takes them."""
+        return torch.from_numpy((states - self.state_mean) / self.state_scale)
+
+    def values(self, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
+        """Q(h_t, a; w) ``[n, A]`` as the network has it."""
+        values: FloatArray = np.einsum("nad,nd->na", self.network_psi(t, states, w), w)
+        return values
+
+    def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
+        """psi(h_t, a; w) of the best plans found, ``[n, A, d]`` (:func:`agents.successor.planning.plan`), one w per row."""
+        width = self.width if width is None else width
+        # Some thousand plans at a time stay in the processor's cache.
+        size = max(_PLANS_AT_ONCE // (width * self.model.n_actions), 1)
+        search = self._search(width)
+        parts = [
+            plan(search, t, states[first : first + size], w[first : first + size])
+            for first in range(0, len(states), size)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, self.model.n_actions, w.shape[1]))
+
+    def _search(self, width: int) -> Search:
+        return Search(self.model, self.feature_map, self.values, self.horizon, self.gamma, width)
+
+    def psi(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> FloatArray:
+        """Successor features ``[N, T, A, d]`` for every history and action, forbidden or not; zero on padding.
+
+        Args:
+            batch: the histories.
+            w: ``[d]`` preferences.
+            width: plans kept by the search; default: the agent's own.
+
+        Raises:
+            ValueError: w is not possible, or the batch is longer than the agent was trained for or has other features
+                or actions.
+        """
+        weights = self.checked_weights(w)
+        self.check_horizon(batch.horizon)
+        if (batch.features, batch.n_actions) != (self.model.features, self.model.n_actions):
+            raise ValueError(
+                f"the batch has features {batch.features} and {batch.n_actions} actions, this agent's world model "
+                f"{self.model.features} and {self.model.n_actions}"
+            )
+        states = self.model.encode(batch)
+        psi = np.zeros((len(batch), batch.horizon, self.model.n_actions, len(weights)))
+        for t in range(batch.horizon):
+            alive = np.flatnonzero(batch.mask[:, t])
+            psi[alive, t] = self.planned_psi(t, states[alive, t], np.tile(weights, (len(alive), 1)), width)
+        return psi
+
+    def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
+        """Q(h_t, a; w) = w . psi(h_t, a; w), ``[N, T, A]``; minus infinity where an action is forbidden."""
+        rules = rules_of(self.model)
+        allowed = None if rules is None else rules.allowed_along(batch)[:, :-1]
+        return np.asarray(among_allowed(self.psi(batch, w) @ self.checked_weights(w), allowed))
+
+    def policy(self, w: npt.ArrayLike, kappa: float | None = None, seed: int = 0) -> SuccessorPolicy:
+        """Greedy policy for preferences w, or, with ``kappa``, P(a) = softmax(kappa Q(h, a)) drawn with ``seed``."""
+        return SuccessorPolicy(self, self.checked_weights(w), kappa, np.random.default_rng(seed))
+
+    def mu(self, w: npt.ArrayLike, starts: Float32Array, searched: int | None = None) -> FloatArray:
+        """Feature expectation ``[d]`` of the greedy policy for w (appendix C): mean of psi(h_0, greedy; w) over h_0.
+
+        With ``searched`` plans are searched from a part of the first observations only, and their mean is corrected by
+        how the part differs from all of them in what the network says (a regression estimate, feature by feature).
+        Patients differ more than network and search do, so that it is far less spread than the part's mean.
+
+        Args:
+            w: ``[d]`` preferences.
+            starts: ``[n, D]`` first observations, raw units.
+            searched: plans are searched from so many of them, evenly spread over the rows; default: from all.
+        """
+        n = len(starts)
+        states, weights = self.model.start(starts), np.tile(self.checked_weights(w), (n, 1))
+        rows = even_rows(n, searched or n)
+        found = best_plan(self._search(self.width), 0, states[rows], weights[rows])
+        if len(rows) == n:
+            return np.asarray(found.mean(axis=0))
+        psi = self.network_psi(0, states, weights)
+        values = among_allowed(np.einsum("nad,nd->na", psi, weights), allowed_actions(self.model, states))
+        greedy = values.argmax(axis=1)
+        return _regression_mean(found, psi[np.arange(n), greedy].astype(np.float64), rows)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the agent whole, without its world model and without pickle."""
+        config = {
+            "kind": "successor",
+            "features": self.feature_map.features,
+            "observed": self.feature_map.of,
+            "n_actions": self.model.n_actions,
+            "gamma": self.gamma,
+            "horizon": self.horizon,
+            "hidden": self.network.hidden,
+            "width": self.width,
+        }
+        own = {
+            "low": self.feature_map.low,
+            "high": self.feature_map.high,
+            "state_mean": self.state_mean,
+            "state_scale": self.state_scale,
+        }
+        write_model_file(path, config, {**own, **module_arrays(self.network)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: OutcomeModel) -> SuccessorAgent:
+        """Read what :meth:`save` wrote, to act in the world model it was trained in.
+
+        Raises:
+            ValueError: the file is not a whole agent, or the model has other features, actions or states.
+        """
+        config, arrays = read_model_file(path)
+        try:
+            if config["kind"] != "successor":
+                raise ValueError(f"the kind is {config['kind']!r}")
+            features, mean, scale = tuple(config["features"]), arrays.pop("state_mean"), arrays.pop("state_scale")
+            # A file of an earlier version does not say what was observed: every feature was an outcome.
+            observed = tuple(config.get("observed", features))
+            feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"), observed)
+            gamma, horizon, width = config["gamma"], config["horizon"], config["width"]
+            network = StagedNetwork(
+                len(mean), len(features), config["n_actions"], gamma, horizon, tuple(config["hidden"])
+            )
+            load_module_arrays(network, arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a whole successor-feature agent: {error!r}") from error
+        states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
+        if (model.features, model.n_actions, states) != (observed, network.n_actions, len(mean)):
+            raise ValueError(f"{path} was trained in another world model: its features, actions or states differ")
+        return cls(model, feature_map, network, gamma, mean, scale, width)
+
+    def checked_weights(self, w: npt.ArrayLike) -> FloatArray:
+        """Weights scaled to L1 norm 1 (the policy does not change; the network has seen no other scale); 0 stays 0."""
+        weights = np.asarray(w, dtype=np.float64)
+        outcomes = self.feature_map.features
+        if weights.shape != (len(outcomes),) or not np.isfinite(weights).all():
+            raise ValueError(f"w must be {len(outcomes)} finite numbers, got {weights}")
+        norm = np.abs(weights).sum()
+        return weights / norm if norm > 0 else weights
+
+    def check_horizon(self, horizon: int) -> None:
+        """Raise ValueError where a history is longer than the agent was trained for."""
+        if horizon > self.horizon:
+            raise ValueError(f"this agent was trained for episodes of {self.horizon} steps, not of {horizon}")
+
+
+def _regression_mean(found: FloatArray, guessed: FloatArray, rows: IntArray) -> FloatArray:
+    """Mean ``[d]`` over n rows of what is found in some ``[m, d]``, with the help of guesses ``[n, d]`` for all."""
+    part = guessed[rows]
+    centred = part - part.mean(axis=0)
+    spread = (centred**2).sum(axis=0)
+    slope = np.where(spread > 0, (centred * found).sum(axis=0) / np.where(spread > 0, spread, 1.0), 0.0)
+    mean: FloatArray = found.mean(axis=0) + slope * (guessed.mean(axis=0) - part.mean(axis=0))
+    return mean
+
+
+# MERGED: Acting with the successor-feature agent: Stable-Baselines3's calling convention, with memory.
+
+
+class SuccessorPolicy:
+    """Greedy or stochastic policy for w; its memory is the world model's state and the time.
+
+    ``w`` is ``[d]``, or ``[n, d]`` where n episodes are acted in at once, each for preferences of its own.
+    """
+
+    def __init__(self, agent: SuccessorAgent, w: FloatArray, kappa: float | None, rng: np.random.Generator) -> None:
+        if kappa is not None:
+            check_kappa(kappa)
+        self.agent, self.w, self.kappa, self.rng = agent, w, kappa, rng
+
+    def predict(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: tuple[npt.NDArray[np.generic], ...] | None = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, tuple[npt.NDArray[np.generic], ...]]:
+        """Actions ``[n]`` for observations ``[n, d + A]`` (see :class:`cirl_gym.types.Policy`); never a forbidden one.
+
+        Warns where neither a state nor ``episode_start`` is given although an action was already taken.
+
+        Raises:
+            ValueError: the observation has another shape, memory or the previous action is missing although an episode
+                is under way, or an episode is longer than the agent's horizon.
+        """
+        q, memory = self.act(observation, state, episode_start)
+        allowed = allowed_actions(self.agent.model, memory[0])
+        if deterministic or self.kappa is None:
+            return among_allowed(q, allowed).argmax(axis=1), memory
+        # Adding Gumbel noise and taking the largest draws from the softmax.
+        return among_allowed(self.kappa * q + self.rng.gumbel(size=q.shape), allowed).argmax(axis=1), memory
+
+    def act(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: tuple[npt.NDArray[np.generic], ...] | None,
+        episode_start: npt.NDArray[np.bool_] | None,
+    ) -> tuple[FloatArray, tuple[Float32Array, IntArray]]:
+        """Q ``[n, A]``, of forbidden actions too, and the memory (states ``[n, S]``, time ``[n]``) after seeing it."""
+        d, n_actions = len(self.agent.model.features), self.agent.model.n_actions
+        if observation.ndim != 2 or observation.shape[1] != d + n_actions:
+            raise ValueError(f"predict: observations must be [n, {d + n_actions}], got {observation.shape}")
+        obs, hot = observation[:, :d], observation[:, d:]
+        # As in Stable-Baselines3, memory that is handed in is used unless an episode is said to start.
+        begin = np.full(len(obs), state is None) if episode_start is None else np.asarray(episode_start, np.bool_)
+        states = self.agent.model.start(obs)
+        times = np.zeros(len(obs), dtype=np.int64)
+        if state is not None:
+            if not hot[~begin].any(axis=1).all():
+                raise ValueError("predict: no previous action although episode_start says that an episode is under way")
+            going = self.agent.model.advance(np.asarray(state[0]), hot.argmax(axis=1), obs)
+            states = np.where(begin[:, None], states, going)
+            times = np.where(begin, 0, np.asarray(state[1]) + 1)
+        elif not begin.all():
+            raise ValueError("predict: state is None although episode_start says that an episode is under way")
+        elif episode_start is None:
+            warn_of_lost_history("SuccessorPolicy", hot)
+        self.agent.check_horizon(int(times.max()) + 1)
+        q = np.zeros((len(obs), n_actions))
+        for t in np.unique(times):
+            rows = np.flatnonzero(times == t)
+            w = np.broadcast_to(self.w, (len(obs), self.w.shape[-1]))[rows]
+            psi = self.agent.planned_psi(int(t), states[rows], w)
+            q[rows] = psi @ self.w if self.w.ndim == 1 else np.einsum("nad,nd->na", psi, w)
+        return q, (states, times)
+
+
+def check_kappa(kappa: float) -> None:
+    """Raise ValueError unless an inverse temperature is a finite number and not negative."""
+    if not 0 <= kappa < np.inf:
+        raise ValueError(f"kappa must be a finite number, not negative, got {kappa}")

@@ -1,0 +1,315 @@
+"""Which preferences an agent is trained for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agents.successor.agent import StagedNetwork, SuccessorAgent, SuccessorConfig
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights
+from cirl_gym.data.rollout import numbered_actions, rollout
+from cirl_gym.data.rules import ActionRules, read_rules, rules_for
+from cirl_gym.envs.counterfactual import CounterfactualEnv
+from cirl_gym.envs.tumour import TumourEnv
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
+
+WeightSampler = Callable[[int, np.random.Generator], FloatArray]
+"""Draws n preferences ``[n, d]`` to train on."""
+
+
+def uniform_weights(signs: npt.ArrayLike) -> WeightSampler:
+    """W uniform on the allowed part of the L1 sphere; ``signs [d]``: -1 or +1 fixes a sign, 0 leaves it free."""
+    allowed = checked_signs(signs)
+    return lambda n, rng: draw_weights(allowed, rng, n)
+
+
+def fixed_weights(w: npt.ArrayLike) -> WeightSampler:
+    """Always the same w, scaled to L1 norm 1: for an agent that needs to know one preference only."""
+    weights = np.asarray(w, dtype=np.float64)
+    weights = weights / max(np.abs(weights).sum(), 1e-12)
+    return lambda n, rng: np.tile(weights, (n, 1))
+
+
+# MERGED: Training of the successor-feature agent: imagined histories, then one backward sweep
+# (:mod:`agents.successor.agent`).
+
+ProgressCallback = Callable[[int, int], None]
+"""Called with (done, total)."""
+
+_TARGETS = 50_000
+"""Returns, one per history, w and action, that a stage learns from at most: more take longer and teach it no more. The
+actions share the network's layers, so that with many of them fewer histories are needed. Measured with 20 outcomes and
+25 actions: the network's own choices lose .018, .010 and .010 of the full range with 6,400, 25,600 and 102,400."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be solved: a world model, where episodes start, how long they are, what counts.
+
+    Raises:
+        ValueError: a number is out of its range, or feature map or histories do not fit the model or the horizon.
+    """
+
+    model: OutcomeModel
+    """phi before scaling."""
+    feature_map: FeatureMap
+    """Which of the model's D features are outcomes, and how they are scaled to phi."""
+    starts: Float32Array
+    """``[n, D]`` first observations to imagine from."""
+    horizon: int
+    """T: episodes end after T actions, and nothing counts after it (the paper's finite horizon)."""
+    gamma: float
+    """Discount factor in [0, 1]."""
+    weights: WeightSampler
+    """Which preferences to train for."""
+    histories: Batch | None = None
+    """Observed histories to learn on beside the imagined ones."""
+
+    def __post_init__(self) -> None:
+        if self.feature_map.of != self.model.features:
+            raise ValueError(f"the feature map is of {self.feature_map.of}, the model of {self.model.features}")
+        if self.histories is not None and self.histories.horizon > self.horizon:
+            raise ValueError(f"the histories have up to {self.histories.horizon} steps, the horizon is {self.horizon}")
+        if self.histories is not None and self.histories.features != self.model.features:
+            raise ValueError(f"the histories are of {self.histories.features}, the model of {self.model.features}")
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
+        if self.horizon < 1:
+            raise ValueError(f"horizon must be at least 1, got {self.horizon}")
+
+
+class RandomRates:
+    """Random actions whose rates are drawn for each episode and change once within it.
+
+    Diverse histories matter more than many: at a constant rate of one half no long stretch of treatment or of sparing
+    would ever be seen. Where rules forbid actions, the rates of the allowed ones are scaled up.
+    """
+
+    def __init__(
+        self, horizon: int, n_actions: int, rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> None:
+        self.horizon, self.n_actions, self.rng, self.rules = horizon, n_actions, rng, rules
+
+    def predict(
+        self,
+        observation: npt.NDArray[np.float32],
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, tuple[npt.NDArray[Any], ...]]:
+        """Actions ``[n]``; the memory holds the time, when the rates change, and both sets of rates."""
+        n = len(observation)
+        if state is None:
+            rates = self.rng.dirichlet(np.ones(self.n_actions), size=(2, n))
+            state = (np.zeros(n), self.rng.integers(self.horizon, size=n), rates)
+        time, switch, rates = state
+        rate = np.where((time < switch)[:, None], rates[0], rates[1])
+        if self.rules is not None:
+            # A little is left to every allowed action: the rates of all of them may be next to nothing.
+            rate = (rate + 1e-9) * self.rules.allowed_next(observation)
+            rate /= rate.sum(axis=1, keepdims=True)
+        # Inverse distribution function: one uniform number per row picks the action.
+        actions: IntArray = (self.rng.random((n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
+        return actions, (time + 1, switch, rates)
+
+
+def fit_successor(
+    problem: Problem,
+    config: SuccessorConfig,
+    rng: np.random.Generator,
+    progress: ProgressCallback | None = None,
+) -> SuccessorAgent:
+    """Train psi for all preferences of ``problem.weights``.
+
+    Same generator state, same agent, to the byte.
+
+    Raises:
+        ValueError: the starts do not fit the model, or training did not stay finite.
+    """
+    states, alive = _imagine(problem, config, rng)
+    live = states[alive]
+    scale = live.std(axis=0, dtype=np.float64)
+    network = StagedNetwork(
+        n_inputs=states.shape[2],
+        n_features=len(problem.feature_map.features),
+        n_actions=problem.model.n_actions,
+        gamma=problem.gamma,
+        horizon=problem.horizon,
+        hidden=config.hidden,
+    )
+    network.initialise(rng)
+    agent = SuccessorAgent(
+        problem.model,
+        problem.feature_map,
+        network,
+        problem.gamma,
+        live.mean(axis=0, dtype=np.float64).astype(np.float32),
+        np.where(scale > 1e-6, scale, 1.0).astype(np.float32),
+        config.width,
+    )
+    for t in reversed(range(problem.horizon)):
+        rows = np.flatnonzero(alive[:, t])
+        if t < problem.horizon - 1:
+            # What is left to come at t is much like what is left at t + 1.
+            network.stages[t].load_state_dict(network.stages[t + 1].state_dict())
+        if len(rows):
+            _learn_stage(agent, problem, config, t, states[rows, t], rng)
+        if progress is not None:
+            progress(problem.horizon - t, problem.horizon)
+    return agent
+
+
+def _imagine(problem: Problem, config: SuccessorConfig, rng: np.random.Generator) -> tuple[Float32Array, BoolArray]:
+    """States ``[E, T, S]`` of imagined (and observed) histories, and where they are alive ``[E, T]``."""
+    world = CounterfactualWorld(problem.model, problem.starts, problem.horizon, outcome="sampled")
+    obs = problem.starts[rng.integers(len(problem.starts), size=config.episodes)]
+    start = (problem.model.start(obs), obs)
+    explorer = RandomRates(problem.horizon, problem.model.n_actions, rng, rules_of(problem.model))
+    batches = [rollout(world, explorer, config.episodes, rng, deterministic=False, start=start)]
+    if problem.histories is not None:
+        seen = rng.permutation(len(problem.histories))[: max(config.episodes // 2, 1)]
+        batches.append(problem.histories.take(seen))
+    batches = [batch.padded(problem.horizon) for batch in batches]
+    states = np.concatenate([problem.model.encode(batch)[:, :-1] for batch in batches])
+    return states, np.concatenate([batch.mask for batch in batches])
+
+
+def _learn_stage(
+    agent: SuccessorAgent,
+    problem: Problem,
+    config: SuccessorConfig,
+    t: int,
+    states: Float32Array,
+    rng: np.random.Generator,
+) -> None:
+    """Regress one stage on exact returns of the stages after it, all actions at once."""
+    enough = max(_TARGETS // (problem.model.n_actions * config.weights_per_history), 1)
+    if len(states) > enough:
+        states = states[rng.permutation(len(states))[:enough]]
+    states = np.repeat(states, config.weights_per_history, axis=0)
+    w = problem.weights(len(states), rng)
+    target = torch.from_numpy((agent.planned_psi(t, states, w, 1) / agent.network.steps_left[t]).astype(np.float32))
+    inputs, weights = agent.inputs(states), torch.from_numpy(w.astype(np.float32))
+    stage = agent.network.stages[t]
+    optimiser = torch.optim.Adam(stage.parameters(), lr=config.learning_rate)
+    size = min(config.batch_size, len(states))
+    # The last stage is learnt from nothing, the others from their neighbour.
+    steps = config.gradient_steps * (2 if t == problem.horizon - 1 else 1)
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = config.learning_rate * (1.0 - step / steps)
+        rows = torch.from_numpy(rng.integers(len(states), size=size))
+        error = agent.network.average(t, inputs[rows], weights[rows]) - target[rows]
+        level = error.mean(dim=1, keepdim=True)
+        loss = level.square().mean() + (config.advantage_weight * (error - level)).square().mean()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    if not torch.isfinite(loss):
+        raise ValueError(f"training stopped at stage t = {t}: the loss is {loss.item()}")
+
+
+# MERGED: From what a user has - a batch, an environment, a world - to the problem that the successor-feature agent
+# solves.
+
+Source: TypeAlias = Batch | gym.Env[Any, Any] | TumourWorld | CounterfactualWorld
+"""What an agent can be trained from."""
+STARTS = 4096
+"""First observations that are drawn where the simulator is the world model."""
+HELD_OUT = 0.1
+"""Share of a batch's patients that choose between outcome models and see no training."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a source says of the problem."""
+
+    model: OutcomeModel
+    feature_map: FeatureMap | None
+    starts: Float32Array
+    horizon: int
+    histories: Batch | None = None
+
+
+def fit_agent(
+    source: Source,
+    gamma: float = 0.99,
+    *,
+    signs: npt.ArrayLike | None = None,
+    feature_map: FeatureMap | None = None,
+    config: SuccessorConfig | None = None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+    forbid: Sequence[str] = (),
+) -> SuccessorAgent:
+    """One training, the (near) optimal policy of any preferences: no reward is needed.
+
+    Args:
+        source: a batch (an outcome model is fitted to nine tenths of its patients, and chosen by the rest),
+            ``CIRLTumour-v0`` or a :class:`~cirl_gym.worlds.world.TumourWorld` (the simulator is its own world model),
+            ``CIRLCounterfactual-v0`` or a :class:`~cirl_gym.worlds.world.CounterfactualWorld` (their outcome model is).
+        gamma: discount factor in [0, 1].
+        signs: ``[d]`` -1 or +1 where the sign of a weight is known (default: lower is better in the simulator, free
+            elsewhere).
+        feature_map: which features are outcomes and how they are scaled (default: the environment's or simulator's own,
+            a batch's ranges of all features).
+        config: how to train.
+        seed: everything that is drawn; the same seed gives the same agent, to the byte.
+        progress: called with (done, total).
+        forbid: rules of what may not be done (:mod:`cirl_gym.data.rules`); those of an environment or of a masked
+            model hold anyway.
+
+    Raises:
+        TypeError: no agent can be trained from such a source.
+        ValueError: a number is out of its range, the source does not say how to scale its outcomes, a rule cannot be
+            read, or a batch's masks (:attr:`cirl_gym.data.batch.Batch.allowed`) come without rules or rules without masks.
+    """
+    rng = np.random.default_rng(seed)
+    known = _known(source, rng)
+    if isinstance(source, Batch):
+        rules = rules_for(source, forbid)
+    else:
+        rules = read_rules(forbid, known.model.features, numbered_actions(known.model.n_actions))
+    scaling = feature_map or known.feature_map
+    if scaling is None:
+        raise ValueError("a CounterfactualWorld does not say how outcomes are scaled: give feature_map")
+    if signs is None:
+        simulated = isinstance(without_rules(known.model), OracleModel)
+        signs = np.full(len(scaling.features), -1.0 if simulated else 0.0)
+    model = with_rules(known.model, rules)
+    problem = Problem(model, scaling, known.starts, known.horizon, gamma, uniform_weights(signs), known.histories)
+    return fit_successor(problem, config or SuccessorConfig(), rng, progress)
+
+
+def _known(source: Source, rng: np.random.Generator) -> _Known:
+    if isinstance(source, Batch):
+        train, validation = source.split(HELD_OUT, rng)
+        model = fit_outcome_model("crn", train, validation, OutcomeModelConfig(), rng).model
+        return _Known(model, FeatureMap.from_batch(train), train.start, source.horizon, train)
+    if isinstance(source, gym.Env):
+        env = source.unwrapped
+        if isinstance(env, TumourEnv):
+            known = _known(TumourWorld(env.parameters), rng)
+            return replace(known, model=with_rules(known.model, env.rules))
+        if isinstance(env, CounterfactualEnv):
+            return _Known(env.model, env.feature_map, env.batch.start, env.batch.horizon)
+    if isinstance(source, TumourWorld):
+        parameters = source.parameters
+        phi = FeatureMap.from_parameters(parameters, tumour.FEATURES)
+        starts = tumour.draw_start(parameters, STARTS, rng).astype(np.float32)
+        return _Known(OracleModel(parameters), phi, starts, parameters.horizon)
+    if isinstance(source, CounterfactualWorld):
+        return _Known(source.model, None, source.starts, source.horizon)
+    raise TypeError(f"an agent is trained from a batch, an environment of this package or a world, not {source!r}")

@@ -1,0 +1,308 @@
+"""Offline data: N episodes of what experts observed and did, in one frozen, checked object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.types import BoolArray, Float32Array, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cirl_gym.tables.columns import TableColumns, TableOptions
+    from cirl_gym.tables.report import TableReport
+
+
+SCHEMA = 1
+LARGEST = 1e9
+"""No reading is larger than this; one beyond it is a fault, and would ruin every mean and scale."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """N episodes; an episode with k actions has k + 1 observations.
+
+    Rows past an episode's end are padding: they are set to zero here, once, so that whatever a caller put there can
+    never change a result. All arrays are copied and made read-only.
+
+    Raises:
+        ValueError: a shape, dtype or value breaks a promise below; the message names the field and the episode's id.
+    """
+
+    obs: Float32Array
+    """``[N, T+1, d]`` float32, raw units, finite and at most :data:`LARGEST` in size."""
+    actions: IntArray
+    """``[N, T]`` int64 in 0..A-1."""
+    lengths: IntArray
+    """``[N]`` int64 number of actions, at least 1."""
+    terminated: BoolArray
+    """``[N]`` the process ended with the last action."""
+    truncated: BoolArray
+    """``[N]`` watching ended after the last action. Exactly one of the two holds for every episode."""
+    features: tuple[str, ...]
+    """Names of the d features."""
+    action_names: tuple[str, ...]
+    """Names of the A actions."""
+    ids: tuple[str, ...]
+    """Names of the N episodes, as text, all different."""
+    groups: tuple[str, ...] = ()
+    """Whom each episode belongs to (a patient with several stays); default: every episode stands alone."""
+    allowed: BoolArray | None = None
+    """``[N, T, A]`` which actions could be chosen from, those taken among them (:mod:`cirl_gym.data.rules`); None:
+    every action always."""
+
+    def __post_init__(self) -> None:
+        obs, actions = np.array(self.obs), np.array(self.actions)
+        if obs.ndim != 3 or actions.ndim != 2 or obs.shape[:2] != (actions.shape[0], actions.shape[1] + 1):
+            raise ValueError(f"Batch: obs must be [N, T+1, d] and actions [N, T], got {obs.shape} and {actions.shape}")
+        n, steps = actions.shape
+        if n == 0 or steps == 0:
+            raise ValueError("Batch: at least one episode with one action is needed")
+        for name in ("features", "action_names", "ids", "groups"):
+            object.__setattr__(self, name, tuple(str(value) for value in getattr(self, name)))
+        if not self.groups:
+            object.__setattr__(self, "groups", self.ids)
+        self._check_names(n, obs.shape[2])
+        lengths = _whole_numbers("lengths", np.array(self.lengths))
+        if lengths.shape != (n,):
+            raise ValueError(f"Batch: lengths must be [{n}], got {lengths.shape}")
+        if ((lengths < 1) | (lengths > steps)).any():
+            bad = int(np.flatnonzero((lengths < 1) | (lengths > steps))[0])
+            raise ValueError(f"Batch: episode {self.ids[bad]!r} has length {lengths[bad]}, not within 1..{steps}")
+        flags = [np.array(getattr(self, name)) for name in ("terminated", "truncated")]
+        if any(flag.shape != (n,) or flag.dtype != np.bool_ for flag in flags):
+            raise ValueError(f"Batch: terminated and truncated must be bool [{n}]")
+        if (flags[0] == flags[1]).any():
+            bad = int(np.flatnonzero(flags[0] == flags[1])[0])
+            raise ValueError(f"Batch: episode {self.ids[bad]!r} must be either terminated or truncated")
+
+        live_obs = np.arange(steps + 1) <= lengths[:, None]
+        live_actions = np.arange(steps) < lengths[:, None]
+        if obs.dtype.kind not in "fiub":
+            raise ValueError(f"Batch: obs must be numbers, got {obs.dtype}")
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is named below
+            obs = np.where(live_obs[..., None], obs, 0).astype(np.float32)
+        usable = np.abs(obs) <= LARGEST
+        if not usable.all():
+            episode, step, column = (int(index) for index in np.argwhere(~usable)[0])
+            value = obs[episode, step, column]
+            raise ValueError(
+                f"Batch: obs of episode {self.ids[episode]!r}, step {step}, feature {self.features[column]!r} "
+                + (f"is {value:g}, beyond {LARGEST:g}" if np.isfinite(value) else "is not finite as float32")
+            )
+        actions = np.where(live_actions, actions, 0)
+        actions = _whole_numbers("actions", actions)
+        if ((actions < 0) | (actions >= self.n_actions)).any():
+            episode, step = (int(i) for i in np.argwhere((actions < 0) | (actions >= self.n_actions))[0])
+            raise ValueError(
+                f"Batch: action of episode {self.ids[episode]!r}, step {step} is {actions[episode, step]}, "
+                f"not within 0..{self.n_actions - 1}"
+            )
+        if self.allowed is not None:
+            object.__setattr__(self, "allowed", self._checked_masks(np.array(self.allowed), actions, live_actions))
+        for name, array in (
+            ("obs", obs),
+            ("actions", actions),
+            ("lengths", lengths),
+            ("terminated", flags[0]),
+            ("truncated", flags[1]),
+        ):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def _checked_masks(self, allowed: npt.NDArray[np.generic], actions: IntArray, live: BoolArray) -> BoolArray:
+        shape = (*actions.shape, self.n_actions)
+        if allowed.shape != shape or allowed.dtype != np.bool_:
+            raise ValueError(f"Batch: allowed must be bool {list(shape)}, got {allowed.dtype} {list(allowed.shape)}")
+        masks: BoolArray = allowed.astype(np.bool_) | ~live[..., None]
+        taken = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0]
+        if not taken.all():
+            episode, step = (int(i) for i in np.argwhere(~taken)[0])
+            raise ValueError(
+                f"Batch: episode {self.ids[episode]!r}, step {step}: action "
+                f"{self.action_names[actions[episode, step]]!r} was taken and is not allowed"
+            )
+        masks.setflags(write=False)
+        return masks
+
+    def _check_names(self, n: int, d: int) -> None:
+        if len(self.features) != d or len(set(self.features)) != d:
+            raise ValueError(f"Batch: features must be {d} different names, got {self.features}")
+        if len(self.action_names) < 2 or len(set(self.action_names)) != len(self.action_names):
+            raise ValueError(f"Batch: action_names must be at least two different names, got {self.action_names}")
+        if len(self.ids) != n or len(self.groups) != n:
+            raise ValueError(f"Batch: ids and groups must be {n} names, got {len(self.ids)} and {len(self.groups)}")
+        if len(set(self.ids)) != n:
+            seen: set[str] = set()
+            twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+            raise ValueError(f"Batch: the id {twice!r} stands for two episodes")
+
+    def __len__(self) -> int:
+        """N, the number of episodes."""
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal field by field, arrays by value."""
+        if not isinstance(other, Batch):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def n_actions(self) -> int:
+        """A, the number of actions."""
+        return len(self.action_names)
+
+    @property
+    def horizon(self) -> int:
+        """T, the longest number of actions."""
+        return int(self.actions.shape[1])
+
+    @property
+    def n_steps(self) -> int:
+        """Number of actions in all episodes together."""
+        return int(self.lengths.sum())
+
+    @property
+    def mask(self) -> BoolArray:
+        """``[N, T]`` True where an action was taken."""
+        live: BoolArray = np.arange(self.horizon) < self.lengths[:, None]
+        return live
+
+    @property
+    def seen(self) -> BoolArray:
+        """``[N, T+1]`` True where an observation exists."""
+        live: BoolArray = np.arange(self.horizon + 1) <= self.lengths[:, None]
+        return live
+
+    @property
+    def start(self) -> Float32Array:
+        """``[N, d]`` first observations."""
+        return self.obs[:, 0].copy()
+
+    @property
+    def next_obs(self) -> Float32Array:
+        """``[N, T, d]`` the observation that followed each action; zero on padding."""
+        return self.obs[:, 1:].copy()
+
+    def take(self, episodes: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Batch:
+        """The chosen episodes, in the order given."""
+        rows = np.arange(len(self))[episodes]
+        return self._of(rows, tuple(self.ids[i] for i in rows))
+
+    def resampled(self, episodes: npt.NDArray[np.integer]) -> Batch:
+        """The chosen episodes, each as often as it is named; their ids are numbered, so that one drawn twice is two."""
+        return self._of(episodes, tuple(f"{self.ids[row]} ({number})" for number, row in enumerate(episodes)))
+
+    def _of(self, rows: npt.NDArray[np.integer], ids: tuple[str, ...]) -> Batch:
+        return replace(
+            self,
+            obs=self.obs[rows],
+            actions=self.actions[rows],
+            lengths=self.lengths[rows],
+            terminated=self.terminated[rows],
+            truncated=self.truncated[rows],
+            ids=ids,
+            groups=tuple(self.groups[i] for i in rows),
+            allowed=None if self.allowed is None else self.allowed[rows],
+        )
+
+    def padded(self, horizon: int) -> Batch:
+        """The same episodes with more padding, up to ``horizon`` actions."""
+        extra = horizon - self.horizon
+        if extra < 0:
+            raise ValueError(f"Batch.padded: horizon {horizon} is shorter than the data's {self.horizon}")
+        return replace(
+            self,
+            obs=np.pad(self.obs, ((0, 0), (0, extra), (0, 0))),
+            actions=np.pad(self.actions, ((0, 0), (0, extra))),
+            allowed=None if self.allowed is None else np.pad(self.allowed, ((0, 0), (0, extra), (0, 0))),
+        )
+
+    def with_early_ends(self, horizon: int) -> Batch:
+        """The same episodes, those that were watched for fewer than ``horizon`` actions counted as terminated.
+
+        A sum over an episode's steps stops where watching stopped. A world model whose episodes are to be compared
+        with it must let them stop at the same rate, whatever the reason was (discharge, transfer, death).
+        """
+        terminated = self.terminated | (self.lengths < horizon)
+        return replace(self, terminated=terminated, truncated=~terminated)
+
+    def split(self, share: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
+        """Split by group, never by row: about ``share`` of the groups go to the second batch, at least one to each.
+
+        Raises:
+            ValueError: ``share`` is not inside (0, 1), or there is only one group.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"Batch.split: share must lie between 0 and 1, got {share}")
+        names = sorted(set(self.groups))
+        if len(names) < 2:
+            raise ValueError("Batch.split: two groups are needed to split by group")
+        chosen = rng.permutation(len(names))[: min(max(round(share * len(names)), 1), len(names) - 1)]
+        second = {names[i] for i in chosen}
+        inside = np.array([group in second for group in self.groups])
+        return self.take(~inside), self.take(inside)
+
+    def episodes(self) -> Iterator[tuple[Float32Array, IntArray]]:
+        """Each episode without padding: observations ``[k+1, d]`` and actions ``[k]``."""
+        for i, length in enumerate(self.lengths):
+            yield self.obs[i, : length + 1].copy(), self.actions[i, :length].copy()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an ``.npz`` whole, without pickle."""
+        arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) is not None}
+        write_arrays(path, {"schema": np.array(SCHEMA), **arrays})
+
+    @classmethod
+    def from_dataframe(
+        cls, frame: pd.DataFrame, columns: TableColumns | None = None, options: TableOptions | None = None
+    ) -> tuple[Batch, TableReport]:
+        """A table, one row per episode and time, as a batch, and the account of its rows.
+
+        See :func:`cirl_gym.tables.read.from_dataframe`; to hold episodes out, :func:`cirl_gym.tables.read.prepare_table`.
+
+        Raises:
+            ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
+        """
+        from cirl_gym.tables.read import from_dataframe
+
+        return from_dataframe(frame, columns, options)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Batch:
+        """Read what :meth:`save` wrote; every promise is checked again.
+
+        Raises:
+            ValueError: the file is not a whole batch of this schema.
+        """
+        arrays = read_arrays(path)
+        if int(arrays.pop("schema", np.array(-1))) != SCHEMA:
+            raise ValueError(f"{path} is not a batch of schema {SCHEMA}")
+        names = {f.name for f in fields(cls)}
+        if set(arrays) | {"allowed"} != names:
+            raise ValueError(f"{path} is not a batch: {sorted((set(arrays) | {'allowed'}) ^ names)} missing or unknown")
+        return cls(**arrays)  # type: ignore[arg-type]
+
+
+def _whole_numbers(name: str, array: npt.NDArray[np.generic]) -> IntArray:
+    if not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"Batch: {name} must be whole numbers, got {array.dtype}")
+    return array.astype(np.int64)
+
+
+# MERGED: Some of many rows, spread evenly over all of them.
+
+
+def even_rows(n: int, most: int) -> IntArray:
+    """At most ``most`` of the rows 0..n-1, the first and the last among them; the same ones at every call."""
+    rows: IntArray = np.linspace(0, n - 1, min(n, most)).astype(np.int64)
+    return rows

@@ -1,0 +1,429 @@
+"""Outcomes that are computed from what is observed: how far outside a normal range, by how much a value changed.
+
+    temperature                      the column itself
+    Outside(temperature, 36, 38)     how far outside this range: max(36 - x, 0, x - 38)
+    Above(wbc, 12)                   how far above this limit: max(x - 12, 0)
+    Below(spo2, 92)                  how far below this limit: max(92 - x, 0)
+    Product(heart_rate, lactate)     the product of two columns
+    Change(creatinine)               the outcome minus what was observed before the action
+
+The text is the outcome's name (:mod:`cirl_gym.data.outcomes` reads it).
+
+A model says what to *expect*, and an outcome is computed of that: of chance it sees nothing. Where a function has a
+kink, that is less than the expectation of the computed value (Jensen's inequality): with normal residuals of standard
+deviation s, ``Above(x, limit)`` falls short by 0.40 s where x is expected at the limit, by 0.083 s where it is expected
+one s away, and by 0.0085 s two s away (a run says how much that can be at most). So a patient who is expected just
+inside the normal range counts as inside. ``Product`` lacks the covariance of the two residuals.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.data.batch import LARGEST, Batch
+from cirl_gym.types import FloatArray
+
+NUMBERS = ("low", "high", "limit")
+"""Arguments that are numbers; the others are columns' names."""
+
+
+class OutcomeFeature(Protocol):
+    """A pure function of the observed features, and what it is called."""
+
+    @property
+    def name(self) -> str:
+        """The text that :func:`cirl_gym.data.outcomes.read_outcome` reads."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is about."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The observed features that it reads: the columns, and for a change what was observed before."""
+
+    @property
+    def least(self) -> float | None:
+        """The value that phi makes 0, where that is known beforehand; None: the least in the data."""
+
+    @property
+    def unit(self) -> str:
+        """What is counted, as in "per 2 units above 12"."""
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """Values ``[..]`` of observed features ``[..]`` by name, raw units."""
+
+
+@dataclass(frozen=True)
+class _OfOneColumn:
+    """What outcomes that are about one column have in common.
+
+    Raises:
+        ValueError: the column's name is no text, or another argument is not a finite number.
+    """
+
+    column: str
+    least: ClassVar[float | None] = 0.0
+    """A distance begins at 0."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return _written(self)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+
+@dataclass(frozen=True)
+class Column(_OfOneColumn):
+    """A column as it is."""
+
+    least: ClassVar[float | None] = None
+    unit: ClassVar[str] = "units"
+
+    @property
+    def name(self) -> str:
+        """The column's own name."""
+        return self.column
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """As it is."""
+        return observed[self.column]
+
+
+@dataclass(frozen=True)
+class Outside(_OfOneColumn):
+    """How far a value is outside its normal range: max(low - x, 0, x - high), raw units.
+
+    Raises:
+        ValueError: an end is not a finite number, or low is not below high.
+    """
+
+    low: float
+    """Lower end of the range."""
+    high: float
+    """Upper end of the range."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.low >= self.high:
+            raise ValueError(f"{self.name}: the lower end of the range must be below the upper one")
+
+    @property
+    def unit(self) -> str:
+        """Names the range."""
+        return f"units outside {_number(self.low)}..{_number(self.high)}"
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """max(low - x, 0, x - high)."""
+        x = observed[self.column]
+        distance: FloatArray = np.maximum(np.maximum(self.low - x, x - self.high), 0.0)
+        return distance
+
+
+@dataclass(frozen=True)
+class Above(_OfOneColumn):
+    """How far a value is above a limit: max(x - limit, 0), raw units."""
+
+    limit: float
+
+    @property
+    def unit(self) -> str:
+        """Names the limit."""
+        return f"units above {_number(self.limit)}"
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """max(x - limit, 0)."""
+        distance: FloatArray = np.maximum(observed[self.column] - self.limit, 0.0)
+        return distance
+
+
+@dataclass(frozen=True)
+class Below(_OfOneColumn):
+    """How far a value is below a limit: max(limit - x, 0), raw units."""
+
+    limit: float
+
+    @property
+    def unit(self) -> str:
+        """Names the limit."""
+        return f"units below {_number(self.limit)}"
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """max(limit - x, 0)."""
+        distance: FloatArray = np.maximum(self.limit - observed[self.column], 0.0)
+        return distance
+
+
+@dataclass(frozen=True)
+class Change(_OfOneColumn):
+    """The outcome minus what was observed before the action: x_{t+1} - x_t.
+
+    It reads a further observed feature, :func:`before` ``(column)``, which :func:`cirl_gym.data.outcomes.with_lags` adds to a
+    batch.
+
+    Over an episode the changes add up to x_T - x_0: with a discount factor near 1 a weight on the change is almost one
+    on where the episode ends, and only a smaller factor makes it one on when the change comes.
+    """
+
+    least: ClassVar[float | None] = None
+    unit: ClassVar[str] = "units of change"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The column, and what was observed of it before."""
+        return self.column, before(self.column)
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """The difference x_{t+1} - x_t."""
+        change: FloatArray = observed[self.column] - observed[before(self.column)]
+        return change
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of two columns, or the square of one.
+
+    Raises:
+        ValueError: a column's name is no text.
+    """
+
+    a: str
+    b: str
+    least: ClassVar[float | None] = None
+    unit: ClassVar[str] = "units of the product"
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return _written(self)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The two columns."""
+        return (self.a,) if self.a == self.b else (self.a, self.b)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The two columns."""
+        return self.columns
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """The product a b."""
+        product: FloatArray = observed[self.a] * observed[self.b]
+        return product
+
+
+def before(column: str) -> str:
+    """The name of the observed feature that holds what was observed of a column one step earlier."""
+    return f"{column} before"
+
+
+def outcome_values(
+    observed: npt.NDArray[np.floating], outcomes: Sequence[OutcomeFeature], names: Sequence[str]
+) -> FloatArray:
+    """Values ``[.., d]``, raw units, of d outcomes from observed features ``[.., D]``, which have ``names``."""
+    place = {name: i for i, name in enumerate(names)}
+    values = np.empty((*observed.shape[:-1], len(outcomes)))
+    for i, outcome in enumerate(outcomes):
+        read = {name: observed[..., place[name]].astype(np.float64, copy=False) for name in outcome.needs}
+        values[..., i] = outcome(read)
+    return values
+
+
+def _check(outcome: Any) -> None:
+    """Names of columns are texts; numbers become finite floats without a minus zero."""
+    for field in fields(outcome):
+        value, where = getattr(outcome, field.name), f"{type(outcome).__name__}: {field.name}"
+        if field.name not in NUMBERS:
+            if not isinstance(value, str):
+                raise ValueError(f"{where} must be a column's name, got {value!r}")
+            continue
+        # A whole number of any size can be compared, but not always converted.
+        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        if not number or not abs(value) <= LARGEST:
+            raise ValueError(f"{where} must be a finite number, at most {LARGEST:g} in size, got {value!r}")
+        object.__setattr__(outcome, field.name, float(value) + 0.0)
+
+
+def _written(outcome: Any) -> str:
+    """The one spelling of an outcome."""
+    values = [getattr(outcome, field.name) for field in fields(outcome)]
+    shown = [_quoted(value) if isinstance(value, str) else _number(value) for value in values]
+    return f"{type(outcome).__name__}({', '.join(shown)})"
+
+
+def _quoted(column: str) -> str:
+    plain = column.isidentifier() and not keyword.iskeyword(column)
+    return column if plain else json.dumps(column, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    """The shortest text that reads as the same number."""
+    return repr(value).removesuffix(".0")
+
+
+# MERGED: Outcomes as text: a column's name, or ``Outside(temperature, 36, 38)`` (:mod:`cirl_gym.data.outcomes`).
+#
+# A column's name that is no plain word stands in quotes, as in ``Outside("mean arterial pressure", 60, 100)``. A
+# column
+# whose own name looks like such a text is that column.
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Outside, Above, Below, Product, Change)}
+FORMS = ", ".join(f"{name}({', '.join(field.name for field in fields(kind))})" for name, kind in _KINDS.items())
+"""What can be written beside a column's name."""
+
+
+def read_outcome(text: str, observed: Sequence[str]) -> OutcomeFeature:
+    """The outcome that a text names. What it needs may not be observed: :func:`check_outcomes`.
+
+    Args:
+        text: a column's name, or one of :data:`FORMS`.
+        observed: names of the observed features; such a name is that column, whatever it looks like.
+
+    Raises:
+        ValueError: the text begins as one of :data:`FORMS` and is not whole, or its numbers are not possible.
+    """
+    head, bracket, _ = text.partition("(")
+    kind = _KINDS.get(head.strip())
+    if text in observed or kind is None or not bracket:
+        return Column(text)
+    call = _parsed(text)
+    names = [field.name for field in fields(kind)]
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
+        raise _unreadable(text, f"it must be {head.strip()} with its arguments in brackets, and nothing more")
+    if len(call.args) != len(names):
+        raise _unreadable(text, f"{head.strip()} takes {len(names)} arguments, not {len(call.args)}")
+    outcome: OutcomeFeature = kind(*(_argument(text, node, name) for node, name in zip(call.args, names, strict=True)))
+    return outcome
+
+
+def check_outcomes(outcomes: Sequence[OutcomeFeature], observed: Sequence[str]) -> None:
+    """Check that all that outcomes are computed from is observed.
+
+    Raises:
+        ValueError: it is not; the message names what is missing and what there is.
+    """
+    unknown = [outcome.name for outcome in outcomes if isinstance(outcome, Column) and outcome.column not in observed]
+    if unknown:
+        raise ValueError(
+            f"outcome {', '.join(map(repr, unknown))} is not among the observed features: {', '.join(observed)}"
+            + hint(*unknown)
+        )
+    for outcome in outcomes:
+        missing = [name for name in outcome.needs if name not in observed]
+        if missing:
+            lag = isinstance(outcome, Change) and outcome.column in observed
+            raise ValueError(
+                f"outcome {outcome.name!r} needs {missing[0]!r}, which is not among the observed features: "
+                f"{', '.join(observed)}" + ("; cirl_gym.data.outcomes.with_lags adds it" if lag else "")
+            )
+
+
+def hint(*unknown: str) -> str:
+    """What to add to a message about unknown names: the forms, if one of the names may have been meant as one."""
+    return f"; what is not a column's name is written {FORMS}" if any("(" in name for name in unknown) else ""
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a strange escape in a quoted name is a mistake, not a matter for a warning
+            return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise _unreadable(text, "its brackets, commas or quotes are not in order") from error
+
+
+def _argument(text: str, node: ast.expr, name: str) -> str | float:
+    """A column's name, bare or in quotes, or a number, as the argument demands."""
+    if name not in NUMBERS:
+        if isinstance(node, ast.Name):
+            # As it was written: Python's own reading of a name exchanges some letters, such as the micro sign.
+            return ast.get_source_segment(text.strip(), node) or node.id
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        raise _unreadable(text, f"{name} must be a column's name, in quotes if it is no plain word")
+    minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    number = node.operand if isinstance(node, ast.UnaryOp) and minus else node
+    if isinstance(number, ast.Constant) and type(number.value) in (int, float):
+        value: float = number.value  # type: ignore[assignment]
+        return -value if minus else value
+    raise _unreadable(text, f"{name} must be a number")
+
+
+def _unreadable(text: str, why: str) -> ValueError:
+    return ValueError(f"outcome {text!r} cannot be read: {why}; what is not a column's name is written {FORMS}")
+
+
+# MERGED: What was observed one step earlier, as a further observed feature: the ground on which changes can be
+# weighed.
+
+
+def changing(outcomes: Sequence[str], observed: Sequence[str]) -> tuple[str, ...]:
+    """The columns of which outcomes weigh the change, each once: what :func:`with_lags` is to be given.
+
+    Args:
+        outcomes: names or texts (:mod:`cirl_gym.data.outcomes`).
+        observed: names of the observed features.
+
+    Raises:
+        ValueError: a text cannot be read.
+    """
+    read = [read_outcome(text, observed) for text in outcomes]
+    return tuple(dict.fromkeys(outcome.column for outcome in read if isinstance(outcome, Change)))
+
+
+def with_lags(batch: Batch, names: Sequence[str]) -> Batch:
+    """The same episodes with a feature "NAME before" for each name, behind the others: x_{t-1}, and x_0 at t = 0.
+
+    To a model it is one more feature that is seen and predicted (the reading of now is what will have been before), so
+    that ``Change(NAME)``, the outcome minus it, is a function of the predicted row alone. At the start of an episode
+    nothing is known to have changed.
+
+    Args:
+        batch: any.
+        names: features.
+
+    Raises:
+        ValueError: a name is no feature, or the batch has a feature of the new name.
+    """
+    if not names:
+        return batch
+    for name in names:
+        if name not in batch.features:
+            raise ValueError(f"with_lags: {name!r} is not a feature; the features are {', '.join(batch.features)}")
+        if before(name) in batch.features:
+            raise ValueError(
+                f"with_lags: there is a feature {before(name)!r}, so what was observed of {name!r} before cannot have "
+                "that name"
+            )
+    now = batch.obs[..., [batch.features.index(name) for name in names]]
+    earlier = np.concatenate([now[:, :1], now[:, :-1]], axis=1)
+    return replace(
+        batch,
+        obs=np.concatenate([batch.obs, earlier], axis=-1),
+        features=(*batch.features, *map(before, names)),
+    )

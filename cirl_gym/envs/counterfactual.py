@@ -1,0 +1,606 @@
+"""What CIRLCounterfactual-v0 is made of: an outcome model, a batch, and how both are read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap, check_weights, reward
+from cirl_gym.data.rules import ActionRules
+from cirl_gym.envs.options import (
+    check_arguments,
+    episode_rows,
+    history_rows,
+    limit_of,
+    merged,
+    patient_rows,
+    weight_rows,
+)
+from cirl_gym.envs.process import (
+    AHEAD,
+    CohortStep,
+    Form,
+    Histories,
+    Layout,
+    RowStreams,
+    asked_of_make,
+    ruled,
+    rules_given,
+    time_limit,
+)
+from cirl_gym.envs.single import CohortEnv
+from cirl_gym.envs.vector import AutoresetMode, CohortVectorEnv, check_num_envs
+from cirl_gym.files import read_json
+from cirl_gym.outcome_models.masked import MaskedModel, with_rules
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.worlds.world import follow
+from cirl_gym.wrappers.learned_reward import load_reward
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+EndRule: TypeAlias = Callable[[Float32Array], BoolArray]
+"""From observations ``[n, d]``, raw units, to ``[n]`` bool: the process ended."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a counterfactual process is made of.
+
+    Raises:
+        ValueError: model, batch and feature map are not of the same features and actions, or the end is unknown.
+    """
+
+    model: OutcomeModel
+    batch: Batch
+    feature_map: FeatureMap
+    """Which of the batch's features are weighed, and how they are scaled."""
+    weights: FloatArray
+    """``[d]`` of the reward, one per outcome, where nobody asks for others."""
+    end: Literal["learned", "never"] | EndRule = "learned"
+    rules: ActionRules | None = None
+    """Which actions are forbidden when; None: never one."""
+
+    def __post_init__(self) -> None:
+        for name, features in (("model", self.model.features), ("feature_map", self.feature_map.of)):
+            if tuple(features) != self.batch.features:
+                raise ValueError(
+                    f"the features of {name} are {tuple(features)}, those of the batch {self.batch.features}"
+                )
+        if self.model.n_actions != self.batch.n_actions:
+            raise ValueError(f"model knows {self.model.n_actions} actions, the batch {self.batch.n_actions}")
+        if not callable(self.end) and self.end not in ("learned", "never"):
+            raise ValueError(f"end must be 'learned', 'never' or a function, got {self.end!r}")
+
+    @cached_property
+    def observed_range(self) -> tuple[Float32Array, Float32Array]:
+        """``[D]`` least and most of each feature in the batch, padding left out."""
+        rows = self.batch.obs[self.batch.seen]
+        return rows.min(axis=0), rows.max(axis=0)
+
+
+PACKAGED = Path(__file__).parents[1] / "packaged"
+"""A run on simulated patients (examples/make_packaged_run.py)."""
+
+
+def chosen_source(
+    model: OutcomeModel | None,
+    batch: Batch | None,
+    run: str | os.PathLike[str] | None,
+    feature_map: FeatureMap | None,
+    end: Literal["learned", "never"] | EndRule,
+    forbid: Sequence[str] | None = None,
+) -> Source:
+    """Model and batch, or a run's, or the packaged ones where nothing is given; rules are asked for, or theirs.
+
+    Raises:
+        ValueError: one of model and batch without the other, or a run beside them; the parts do not fit together; a
+            rule cannot be read.
+        FileNotFoundError: the run lacks a file.
+    """
+    if model is None and batch is None:
+        folder = Path(PACKAGED if run is None else run)
+        # Read with PyTorch, which an environment of one's own model may do without.
+        from cirl_gym.outcome_models.store import load_model
+
+        learned = load_reward(folder)
+        batch = Batch.load(folder / "batch.npz")
+        phi = feature_map or learned.among(batch.features).feature_map
+        rules = rules_given(forbidden_in(folder) if forbid is None else forbid, batch.features, batch.action_names)
+        return Source(load_model(folder / "outcome_model.npz"), batch, phi, learned.weights, end, rules)
+    if run is not None:
+        raise ValueError("CIRLCounterfactual-v0: give either run, or model and batch")
+    if model is None or batch is None:
+        missing = "model" if model is None else "batch"
+        raise ValueError(f"CIRLCounterfactual-v0: model and batch belong together, {missing} is missing")
+    phi = feature_map or FeatureMap.from_batch(batch)
+    # Rules are the environment's: it asks the model within them.
+    plain, own = (model.model, model.rules) if isinstance(model, MaskedModel) else (model, None)
+    rules = own if forbid is None else rules_given(forbid, batch.features, batch.action_names)
+    return Source(plain, batch, phi, np.zeros(len(phi.features)), end, rules)
+
+
+def forbidden_in(run: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The rules of a run's settings (``fit.forbid``), as its ``result.json`` holds them; none where it names none.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: they are no list of texts; the message names the file.
+    """
+    path = Path(run) / "result.json"
+    texts = read_json(path)["config"].get("fit", {}).get("forbid", [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{path}: fit.forbid must be a list of rules, got {texts!r}")
+    return tuple(texts)
+
+
+# MERGED: The options of CIRLCounterfactual-v0, checked: which histories go on, and what differs for an episode.
+
+
+class CounterfactualOptions(TypedDict, total=False):
+    """What the constructor takes for every episode and ``reset`` for one.
+
+    They are described at :class:`~cirl_gym.envs.counterfactual.CounterfactualEnv`.
+    """
+
+    episode: int | str | None
+    """Position or id of an episode of the batch."""
+    step: int | None
+    """With ``episode``: how many of its actions belong to the beginning."""
+    patient: npt.ArrayLike | None
+    """A first observation ``[D]``."""
+    history: Batch | tuple[npt.ArrayLike, npt.ArrayLike] | None
+    """A batch of one episode, or (obs ``[k+1, D]``, actions ``[k]``)."""
+    outcome: Literal["expected", "sampled"] | None
+    """What is observed."""
+    weights: npt.ArrayLike | None
+    """``[d]``, one per outcome, L1 norm at most 1."""
+
+
+OPTIONS = (*CounterfactualOptions.__annotations__, "horizon")
+"""What ``reset`` takes."""
+
+
+@dataclass(frozen=True)
+class CounterfactualStart:
+    """What ``reset`` was asked for, checked, for each of n rows."""
+
+    weights: FloatArray
+    """``[n, d]``."""
+    histories: Histories | None
+    """None: first observations of drawn episodes."""
+    sampled: bool
+    limit: int
+    echo: dict[str, npt.NDArray[Any]]
+    """``[n, ..]`` the options that were given, as they were understood."""
+
+
+def counterfactual_start(
+    given: Mapping[str, Any], source: Source, layout: Layout, limit: int | None, n: int
+) -> CounterfactualStart:
+    """What options ask for, for n rows.
+
+    Args:
+        given: options of the constructor and of ``reset``, merged.
+        source: what the process is made of.
+        layout: how observations are shown, and the limits of what a beginning may hold.
+        limit: the environment's time limit; None: none.
+        n: number of rows.
+
+    Raises:
+        ValueError: an option is not possible; the message names it.
+    """
+    batch, d, histories = source.batch, len(source.batch.features), None
+    weights = weight_rows(given.get("weights", source.weights), n, source.feature_map.features)
+    outcome = given.get("outcome", "expected")
+    if outcome not in ("expected", "sampled"):
+        raise ValueError(f"option 'outcome' must be 'expected' or 'sampled', got {outcome!r}")
+    if "step" in given and "episode" not in given:
+        raise ValueError("option 'step' needs the option 'episode'")
+    echo: dict[str, npt.NDArray[Any]] = {}
+    if "episode" in given:
+        histories, echo["episode"] = episode_rows(batch, given["episode"], given.get("step", 0), n)
+        echo["step"] = histories.lengths
+    elif "patient" in given:
+        histories = patient_rows(given["patient"], n, d)
+        echo["patient"] = histories.obs[:, 0]
+    elif "history" in given:
+        histories = history_rows(given["history"], n, d, batch.n_actions)
+        echo["step"] = histories.lengths
+    if histories is not None:
+        _check_inside(layout, batch.features, histories)
+    least = limit_of(given.get("horizon"), limit, histories)
+    per_row = {
+        "weights": weights,
+        "outcome": np.array([outcome] * n, dtype=object),
+        "horizon": np.full(n, least, dtype=np.int64),
+    }
+    echo |= {name: rows for name, rows in per_row.items() if name in given}
+    return CounterfactualStart(weights, histories, outcome == "sampled", least, echo)
+
+
+def _check_inside(layout: Layout, features: Sequence[str], histories: Histories) -> None:
+    obs = histories.obs.astype(np.float32)
+    wrong = np.argwhere(~((obs >= layout.low) & (obs <= layout.high)) & histories.seen[..., None])
+    if len(wrong):
+        row, t, k = wrong[0]
+        raise ValueError(
+            f"{features[k]!r} is {obs[row, t, k]:g} at step {t} of the given beginning, outside "
+            f"what model and batch know: {layout.low[k]:g} to {layout.high[k]:g}"
+        )
+
+
+# MERGED: n histories that go on as an outcome model predicts: the core of both forms of CIRLCounterfactual-v0.
+
+ROWS = 16
+"""A model is asked for a multiple of so many rows: the last few of others are added up in another order by matrix
+products, and a row's numbers would not be the same to the last bit alone and among others."""
+
+
+class CounterfactualCohort:
+    """n histories as a :class:`~cirl_gym.envs.process.Cohort`: h' = (h, a, phi(h, a)) (paper, appendix C).
+
+    Every beginning and every step takes 1 + D uniform numbers of a row's stream: which episode begins, or whether the
+    process ends; and the noise of the outcome, used or not, so that an option changes nothing but what it names.
+
+    Args:
+        n: how many.
+        source: what to make the process of.
+        layout: how observations are shown.
+        limit: the time limit; None: none.
+        defaults: options of ``reset`` that hold where it is given no others.
+
+    Raises:
+        ValueError: an option is not possible.
+    """
+
+    def __init__(self, n: int, source: Source, layout: Layout, limit: int | None, defaults: Mapping[str, Any]) -> None:
+        self.source = source
+        self.layout = layout
+        self.feature_map = source.feature_map
+        self.action_names = source.batch.action_names
+        self.limit_lines: FloatArray | None = None  # known to the batch at most, never to the model
+        self._n, self._limit, self._defaults = n, limit, dict(defaults)
+        self._default = self._start({})
+        self._low, self._high = source.observed_range
+        self._obs: Float32Array = np.tile(source.batch.obs[:1, 0], (n, 1))
+        self._states = _padded(source.model.start, self._obs)
+        self._weights = self._default.weights.copy()
+        self._sampled: BoolArray = np.zeros(n, dtype=np.bool_)
+        self.previous: IntArray = np.full(n, -1, dtype=np.int64)
+        self.steps: IntArray = np.zeros(n, dtype=np.int64)
+        self.limits: IntArray = np.full(n, self._default.limit, dtype=np.int64)
+        self._streams = RowStreams(n, 1 + len(source.batch.features), "uniform", AHEAD if n > 1 else 1)
+
+    @property
+    def weights(self) -> FloatArray:
+        """``[d]`` reward weights where ``reset`` asks for no others (read-only)."""
+        return check_weights(self._default.weights[0], self.feature_map.features)
+
+    @property
+    def obs(self) -> Float32Array:
+        """``[n, D]`` the current observation, raw units."""
+        return self._obs.copy()
+
+    def read(self, options: Mapping[str, Any]) -> CounterfactualStart:
+        """See :meth:`~cirl_gym.envs.process.Cohort.read`."""
+        return self._start(options) if options else self._default
+
+    def _start(self, options: Mapping[str, Any]) -> CounterfactualStart:
+        given = merged(self._defaults, options, OPTIONS)
+        return counterfactual_start(given, self.source, self.layout, self._limit, self._n)
+
+    def use(self, rows: Iterable[int], generators: Iterable[np.random.Generator]) -> None:
+        """See :meth:`~cirl_gym.envs.process.Cohort.use`."""
+        self._streams.use(rows, generators)
+
+    def begin(self, rows: IntArray, chosen: CounterfactualStart | None = None) -> dict[str, npt.NDArray[Any]]:
+        """See :meth:`~cirl_gym.envs.process.Cohort.begin`."""
+        chosen, batch = chosen or self._default, self.source.batch
+        drawn = (self._streams.take(rows)[:, 0] * len(batch)).astype(np.int64)
+        if chosen.histories is None:
+            obs, states = batch.obs[drawn, 0], _padded(self.source.model.start, batch.obs[drawn, 0])
+            previous, steps = np.full(len(rows), -1), np.zeros(len(rows), dtype=np.int64)
+            told = {"episode": np.array([batch.ids[i] for i in drawn], dtype=object), "step": steps}
+        else:
+            histories = chosen.histories.take(rows)
+            obs, states = _after(self.source.model, histories)
+            previous, steps, told = histories.previous, histories.lengths, {}
+        self._obs[rows], self._states[rows] = obs, states
+        self.previous[rows], self.steps[rows], self.limits[rows] = previous, steps, chosen.limit
+        self._weights[rows], self._sampled[rows] = chosen.weights[rows], chosen.sampled
+        told |= {name: values[rows] for name, values in chosen.echo.items()}
+        return {**told, "outside_support": self._outside(obs)}
+
+    def step(self, actions: IntArray, going: BoolArray) -> CohortStep:
+        """See :meth:`~cirl_gym.envs.process.Cohort.step`."""
+        numbers = self._streams.take_all(going)
+        noise = None
+        if self._sampled.any():
+            # The smallest uniform number is 0, the noise of which would be infinite.
+            noise = np.where(self._sampled[:, None], ndtri(np.maximum(numbers[:, 1:], 2.0**-54)), 0.0)
+        result = follow(
+            self.source.model,
+            _whole(self._states),
+            _whole(actions),
+            _whole(numbers[:, 0]),
+            None if noise is None else _whole(noise),
+        )
+        obs = result.obs[: self._n]
+        self._check_outcome(obs, going)
+        self._obs, self._states = obs, result.state[: self._n]
+        self.previous = actions.copy()
+        self.steps += going
+        phi = self.feature_map(result.outcomes[: self._n])
+        terminated = self._ended(obs, result.terminated[: self._n])
+        truncated = (self.steps >= self.limits) & ~terminated
+        infos = {"outside_support": self._outside(obs)}
+        return CohortStep(phi, reward(phi, self._weights), terminated, truncated, infos)
+
+    def _outside(self, obs: Float32Array) -> BoolArray:
+        """``[k]`` a feature leaves the range that the batch shows: the model is extrapolating."""
+        outside: BoolArray = np.any((obs < self._low) | (obs > self._high), axis=1)
+        return outside
+
+    def _ended(self, obs: Float32Array, drawn: BoolArray) -> BoolArray:
+        end = self.source.end
+        if not callable(end):
+            return drawn if end == "learned" else np.zeros(self._n, dtype=np.bool_)
+        ended = np.asarray(end(obs.copy()))
+        if ended.shape != (self._n,) or ended.dtype != np.bool_:
+            raise ValueError(
+                f"end must return {self._n} bools for observations {obs.shape}, got {ended.dtype} {ended.shape}"
+            )
+        return ended
+
+    def _check_outcome(self, obs: Float32Array, going: BoolArray) -> None:
+        # Written as "not inside", so that a NaN is caught too.
+        wrong = np.argwhere(~((obs >= self.layout.low) & (obs <= self.layout.high)) & going[:, None])
+        if len(wrong):
+            row, k = wrong[0]
+            raise ValueError(
+                f"the outcome model predicts {obs[row, k]} for {self.source.batch.features[k]!r}, "
+                "outside the bounds that it states"
+            )
+
+
+def counterfactual_cohort(
+    n: int,
+    source: Source,
+    form: Form,
+    horizon: int | None,
+    max_episode_steps: int | None,
+    options: CounterfactualOptions,
+) -> CounterfactualCohort:
+    """The cohort of either form of the environment, from the arguments of its constructor.
+
+    Raises:
+        TypeError: an option is unknown.
+        ValueError: an option is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.
+    """
+    check_arguments(options, CounterfactualOptions.__annotations__)
+    if horizon is not None and horizon < 1:
+        raise ValueError(f"horizon must be at least 1, got {horizon}")
+    own = source.batch.horizon if horizon is None else horizon
+    limit = time_limit(own, None if horizon is None else f"horizon={horizon}", max_episode_steps)
+    return CounterfactualCohort(n, source, _layout(source, form), limit, options)
+
+
+def _layout(source: Source, form: Form) -> Layout:
+    least, most = source.observed_range
+    low = np.minimum(source.model.bounds[0].astype(np.float32), least)
+    high = np.maximum(source.model.bounds[1].astype(np.float32), most)
+    # One float32 step wider: a model may round its float64 bounds either way.
+    low, high = np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
+    return Layout(low, high, source.model.n_actions, form)
+
+
+def _after(model: OutcomeModel, histories: Histories) -> tuple[Float32Array, Float32Array]:
+    """Last observations ``[n, d]`` and states ``[n, S]`` of histories."""
+    n = len(histories.lengths)
+    rows, obs = np.arange(n), histories.obs.astype(np.float32)
+    states = _padded(model.start, obs[:, 0])
+    for t in range(histories.actions.shape[1]):
+        further = _padded(model.advance, states, histories.actions[:, t], obs[:, t + 1])
+        states = np.where((t < histories.lengths)[:, None], further, states)
+    return obs[rows, histories.lengths], states
+
+
+def _padded(ask: Callable[..., Float32Array], *arrays: npt.NDArray[Any]) -> Float32Array:
+    """What a model says of rows, asked for a multiple of :data:`ROWS`."""
+    n = len(arrays[0])
+    return ask(*(_whole(array) for array in arrays))[:n]
+
+
+def _whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array with its first row repeated until the number of rows is a multiple of :data:`ROWS`."""
+    missing = -len(array) % ROWS
+    return np.concatenate([array, np.repeat(array[:1], missing, axis=0)]) if missing else array
+
+
+# MERGED: ``CIRLCounterfactual-v0``: what would happen to the patients of a batch, by any outcome model (paper,
+# appendix C).
+
+
+class CounterfactualEnv(CohortEnv):
+    """A batch of histories that go on as an outcome model predicts (``CIRLCounterfactual-v0``).
+
+    ## Description
+
+    A partially observed process made of a batch of episodes and an outcome model, and of nothing else: a history of the
+    batch goes on as the model predicts, h' = (h, a, phi(h, a)). It never reaches the process that made the batch, so
+    learning in it is offline. Without arguments the batch is one of the simulator's, packaged with a model that was
+    fitted to it (examples/make_packaged_run.py).
+
+    ## Action Space
+
+    ``Discrete(A)``, the actions of the batch. Where rules hold (``forbid``) not all are always allowed: then
+    ``action_masks()`` (as sb3-contrib asks for it) and ``info["action_mask"]`` (as Gymnasium's
+    ``action_space.sample(mask)`` takes it) tell which are, and ``step`` refuses the others with a ValueError.
+
+    ## Observation Space
+
+    A float32 ``Box`` of shape (D + A,): the features in raw units, then the one-hot previous action.
+
+    | Num      | Observation                    | Min                       | Max                      |
+    |----------|--------------------------------|---------------------------|--------------------------|
+    | 0..D-1   | feature                        | least of model and batch  | most of model and batch  |
+    | D..D+A-1 | 1 for the previous action      | 0                         | 1                        |
+
+    The last A are all 0 where no action came before. The limits are those of ``model.bounds`` and of the batch's own
+    observations, one float32 step wider. ``info["outside_support"]`` is True where a feature leaves the range that the
+    batch shows: there the model is extrapolating.
+
+    ## Rewards
+
+    ``w . phi(h, a)`` with phi the model's expected outcome, scaled by the feature map (paper, equation 1); also when
+    the observation is sampled. ``info["phi"]`` holds phi(h, a), float64 ``[d]``, of the d features that the map weighs
+    (all D, unless it or the run says otherwise). The weights of a run are those that it found. With ``model`` and
+    ``batch`` and without ``weights`` the reward is 0: what it is, is then the question.
+
+    ## Starting State
+
+    The first observation of an episode drawn at random, or what the options below say. ``info`` names the ``episode``
+    (its id) and the ``step`` at which it begins.
+
+    ## Episode End
+
+    *Terminated* as ``end`` says. *Truncated* when the history, counted from its episode's own beginning, has as many
+    actions as the time limit, unless it is terminated. The limit is ``horizon``, or
+    ``gymnasium.make(..., max_episode_steps=50)``; -1 removes it.
+
+    ## Options
+
+    Of ``gymnasium.make`` and the constructor for every episode, of ``reset(options={...})`` for one; ``reset``'s
+    ``info`` names those that were given.
+
+    - ``episode`` and ``step``: begin at h_t of an episode of the batch, given by its position or, as text, its id; the
+      step is 0 if left out.
+    - ``patient``: begin with this first observation ``[D]``.
+    - ``history``: begin after these observations and actions: a pair (obs ``[k+1, D]``, actions ``[k]``), or a batch of
+      one episode.
+    - ``outcome``: observe the ``"expected"`` outcome (default), or a ``"sampled"`` one: the expected one with noise of
+      ``model.noise_scale``.
+    - ``weights``: ``[d]`` finite, with an L1 norm of at most 1.
+    - ``horizon`` (in ``reset``): fewer actions than the time limit.
+
+    ## Further Arguments
+
+    - ``run``: a folder that ``cirl demo`` or ``cirl explain`` has written; or
+    - ``model`` and ``batch``: an :class:`~cirl_gym.types.OutcomeModel`, and where episodes begin and which observations
+      count as seen.
+    - ``feature_map``: says which features are outcomes and scales them to phi (default: the run's, or the batch's
+      ranges of all features).
+    - ``end``: ``"learned"`` (default) draws from ``model.end_probability``; ``"never"``; or a rule, a function from
+      observations ``[n, D]`` in raw units to ``[n]`` bool.
+    - ``horizon``: the time limit in actions (default: the batch's longest episode).
+    - ``observation``: ``"flat"`` (default) or ``"dict"``.
+    - ``previous_action``: show the previous action (default True).
+    - ``forbid``: rules of the batch's actions (:mod:`cirl_gym.data.rules`), such as
+      ``["1 when Above(side_effects, 5)"]`` (default: those of the run, or of a model with rules;
+      ``[]``: none, and then there is no ``action_masks``).
+    - ``render_mode``: ``"ansi"``, ``"rgb_array"`` or ``"human"``.
+
+    ## Version History
+
+    - v0: first version.
+    """
+
+    def __init__(
+        self,
+        model: OutcomeModel | None = None,
+        batch: Batch | None = None,
+        *,
+        run: str | os.PathLike[str] | None = None,
+        feature_map: FeatureMap | None = None,
+        end: Literal["learned", "never"] | EndRule = "learned",
+        horizon: int | None = None,
+        observation: Literal["flat", "dict"] = "flat",
+        previous_action: bool = True,
+        forbid: Sequence[str] | None = None,
+        render_mode: str | None = None,
+        max_episode_steps: int | None = None,
+        **options: Unpack[CounterfactualOptions],
+    ) -> None:
+        source = chosen_source(model, batch, run, feature_map, end, forbid)
+        form = Form(observation, previous_action)
+        cohort = counterfactual_cohort(1, source, form, horizon, max_episode_steps, options)
+        super().__init__(ruled(cohort, source.rules), render_mode)
+        self.model, self.batch = with_rules(source.model, source.rules), source.batch
+        self.rules = source.rules
+
+
+def make_counterfactual_env(**arguments: Any) -> CounterfactualEnv:
+    """Entry point of ``gymnasium.make``: a :class:`CounterfactualEnv` with the time limit that Gymnasium was asked for.
+
+    Raises:
+        ValueError: ``horizon`` is not that limit.
+    """
+    return CounterfactualEnv(**arguments, max_episode_steps=asked_of_make())
+
+
+# Gymnasium reads the render modes from the entry point before it calls it.
+make_counterfactual_env.metadata = CounterfactualEnv.metadata  # type: ignore[attr-defined]
+
+
+# MERGED: ``CIRLCounterfactual-v0`` for many histories at once: the outcome model is asked once per step for all of
+# them.
+
+
+class CounterfactualVectorEnv(CohortVectorEnv):
+    """n :class:`~cirl_gym.envs.counterfactual.CounterfactualEnv` stepped together; arguments are described there.
+
+    Args:
+        num_envs: n.
+        max_episode_steps: the time limit; -1 for none. Default: ``horizon``, or else the batch's longest episode.
+        model: an outcome model, with ``batch``.
+        batch: where episodes begin.
+        run: a folder of ``cirl demo`` or ``cirl explain``, instead of model and batch.
+        feature_map: scales outcomes to phi.
+        end: how a process ends.
+        horizon: the time limit in actions.
+        observation: ``"flat"`` or ``"dict"``.
+        previous_action: show the previous action.
+        forbid: rules; where some hold there is ``action_masks()`` ``[n, A]``.
+        autoreset_mode: see :class:`~cirl_gym.envs.vector.CohortVectorEnv`.
+        **options: ``episode`` and ``step`` also as ``[n]``, ``patient`` also as ``[n, D]``, ``weights`` as ``[n, d]``,
+            ``history`` also as a batch of n episodes.
+
+    Raises:
+        ValueError: an argument is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        max_episode_steps: int | None = None,
+        *,
+        model: OutcomeModel | None = None,
+        batch: Batch | None = None,
+        run: str | os.PathLike[str] | None = None,
+        feature_map: FeatureMap | None = None,
+        end: Literal["learned", "never"] | EndRule = "learned",
+        horizon: int | None = None,
+        observation: Literal["flat", "dict"] = "flat",
+        previous_action: bool = True,
+        forbid: Sequence[str] | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **options: Unpack[CounterfactualOptions],
+    ) -> None:
+        check_num_envs(num_envs)
+        source = chosen_source(model, batch, run, feature_map, end, forbid)
+        form = Form(observation, previous_action)
+        cohort = counterfactual_cohort(num_envs, source, form, horizon, max_episode_steps, options)
+        super().__init__(ruled(cohort, source.rules), num_envs, autoreset_mode)
+        self.model, self.batch = with_rules(source.model, source.rules), source.batch
+        self.rules = source.rules

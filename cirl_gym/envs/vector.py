@@ -1,0 +1,252 @@
+"""A native Gymnasium vector environment over any cohort: seeds, ends, resets and infos of many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+
+from cirl_gym.envs.process import Cohort, OfCohort, check_ruled, shown
+from cirl_gym.types import BoolArray, FloatArray, IntArray
+
+try:
+    from gymnasium.vector import AutoresetMode, VectorEnv
+except ImportError as error:
+    raise ImportError(
+        f"the native vector forms of this package need gymnasium >= 1.1, this is {gym.__version__}; use "
+        "gymnasium.make_vec(..., vectorization_mode='sync') instead"
+    ) from error
+from gymnasium.vector.utils import batch_space
+
+__all__ = ["AutoresetMode", "CohortVectorEnv", "check_num_envs"]
+
+Infos: TypeAlias = dict[str, Any]
+
+
+class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
+    """The rows of a :class:`~cirl_gym.envs.process.Cohort`, stepped together.
+
+    Row i of ``reset(seed=s)`` is the single environment seeded s + i, and given the same actions its course is the same
+    to the last bit.
+
+    Args:
+        cohort: of ``num_envs`` rows.
+        num_envs: n.
+        autoreset_mode: what happens after an episode's end. ``NEXT_STEP``: the next step ignores the action and resets;
+            ``SAME_STEP``: the step resets and puts the last observation into ``info["final_obs"]``; ``DISABLED``: the
+            caller resets with ``options={"reset_mask": [n] bool}``.
+    """
+
+    def __init__(self, cohort: Cohort, num_envs: int, autoreset_mode: AutoresetMode | str) -> None:
+        self._cohort = cohort
+        self.num_envs = num_envs
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        # A copy of its own: the mode belongs to the object, the class-level dictionary to everybody.
+        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
+        self.single_observation_space = cohort.layout.space()
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.single_action_space = spaces.Discrete(cohort.layout.n_actions)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._generators: list[np.random.Generator] = []
+        self._seeds: list[int] = []
+        self._ended: BoolArray = np.zeros(num_envs, dtype=np.bool_)
+        self._begun = False
+
+    @property
+    def action_masks(self) -> Callable[[], BoolArray]:
+        """``action_masks()``: ``[n, A]`` bool, which actions are allowed now; see
+        :class:`~cirl_gym.envs.single.CohortEnv`.
+
+        In a row whose next step only resets it (``NEXT_STEP``), any action may be given.
+
+        Raises:
+            AttributeError: without rules.
+            gymnasium.error.ResetNeeded: it is called before ``reset``.
+        """
+        check_ruled(self._cohort)
+        return self._allowed
+
+    def _allowed(self) -> BoolArray:
+        if not self._begun:
+            raise gym.error.ResetNeeded("call reset before action_masks")
+        return check_ruled(self._cohort).allowed
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """One generator per row."""
+        self._seed([None] * self.num_envs, range(self.num_envs))
+        return tuple(self._generators)
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seed of each row's generator."""
+        self._seed([None] * self.num_envs, range(self.num_envs))
+        return tuple(self._seeds)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Infos]:
+        """Begin an episode in every row, or in those of ``options["reset_mask"]``.
+
+        Args:
+            seed: s for the seeds s, s + 1, ...; or one seed per row.
+            options: those of the single environment, for the episodes that begin now (not for those that begin by
+                themselves later); and ``"reset_mask"``: ``[n]`` bool.
+
+        Raises:
+            ValueError: an option or seed is not possible; the environment is then left as it was.
+        """
+        asked = dict(options or {})
+        rows = np.flatnonzero(self._mask(asked.pop("reset_mask", None)))
+        chosen = self._cohort.read(asked)
+        self._seed(self._seeds_of_rows(seed), rows)
+        told = self._begin(rows, chosen)
+        self._begun = True
+        return shown(self._cohort), told
+
+    def step(self, actions: Any) -> tuple[Any, FloatArray, BoolArray, BoolArray, Infos]:
+        """One action ``[n]`` per row.
+
+        Returns:
+            Observations, rewards ``[n]`` float64, terminated and truncated ``[n]`` bool, and infos in Gymnasium's
+            vector form (``phi`` ``[n, d]`` with the mask ``_phi``). A row that this step resets (``NEXT_STEP``) has
+            reward 0 and no ``phi``.
+
+        Raises:
+            ValueError: an action is not one of the action space or forbidden now, or a process yields what it cannot;
+                the environment is then left as it was.
+            gymnasium.error.ResetNeeded: reset was never called, or a row has ended and ``autoreset_mode`` is disabled.
+        """
+        taken = self._checked(actions)
+        if not self._begun:
+            raise gym.error.ResetNeeded("call reset before step")
+        dead, going = self._ended.nonzero()[0], ~self._ended
+        if len(dead) and self.autoreset_mode is AutoresetMode.DISABLED:
+            raise gym.error.ResetNeeded(
+                f"the episodes of rows {dead.tolist()} have ended: "
+                "call reset(options={'reset_mask': ...}) before step"
+            )
+        result = self._cohort.step(taken, going)
+        for values in (result.rewards, result.terminated, result.truncated) if len(dead) else ():
+            values[dead] = 0
+        self._ended = result.terminated | result.truncated
+        told: Infos = {"phi": result.phi, **result.infos}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            infos = self._reset_at_once(told, self._ended.nonzero()[0])
+        else:
+            infos = _infos(told, going, dead)
+            if len(dead):
+                _add(infos, self._begin(dead, None))
+        return shown(self._cohort), result.rewards, result.terminated, result.truncated, infos
+
+    def _reset_at_once(self, told: Infos, rows: IntArray) -> Infos:
+        """Infos of a same-step reset, and the reset of the ``rows [k]`` that have ended."""
+        ended = self._ended.copy()
+        if not len(rows):
+            return _infos(told, ~ended, rows)
+        final = np.full(self.num_envs, None, dtype=object)
+        last = shown(self._cohort)
+        for i in rows:
+            final[i] = self._cohort.layout.row(last, int(i))
+        last_infos = _infos({name: values.copy() for name, values in told.items()}, ended, np.flatnonzero(~ended))
+        infos = _infos(told, ~ended, rows)
+        infos |= {"final_obs": final, "_final_obs": ended}
+        infos |= {"final_info": last_infos, "_final_info": ended.copy()}
+        return _add(infos, self._begin(rows, None))
+
+    def _begin(self, rows: IntArray, chosen: Any) -> Infos:
+        told = self._cohort.begin(rows, chosen)
+        self._ended[rows] = False
+        infos: Infos = {}
+        for name, values in told.items():
+            every = np.full((self.num_envs, *values.shape[1:]), None if values.dtype == object else 0, values.dtype)
+            every[rows] = values
+            mask = np.zeros(self.num_envs, dtype=np.bool_)
+            mask[rows] = True
+            infos |= {name: every, f"_{name}": mask}
+        return infos
+
+    def _checked(self, actions: Any) -> IntArray:
+        taken = np.asarray(actions)
+        if taken.shape != (self.num_envs,) or taken.dtype.kind not in "iu":
+            raise ValueError(
+                f"actions must be {self.num_envs} whole numbers, got shape {taken.shape} and dtype {taken.dtype}"
+            )
+        count = self._cohort.layout.n_actions
+        if taken.min() < 0 or taken.max() >= count:
+            row = np.flatnonzero((taken < 0) | (taken >= count))[0]
+            raise ValueError(f"the action of row {row} is {taken[row]}, not a whole number from 0 to {count - 1}")
+        return taken.astype(np.int64, copy=False)
+
+    def _mask(self, mask: Any) -> BoolArray:
+        if mask is None:
+            return np.ones(self.num_envs, dtype=np.bool_)
+        rows = np.asarray(mask)
+        if rows.shape != (self.num_envs,) or rows.dtype != np.bool_ or not rows.any():
+            raise ValueError(
+                f"option 'reset_mask' must be {self.num_envs} bools of which at least one is True, got {mask!r}"
+            )
+        if not self._begun and not rows.all():
+            raise ValueError("option 'reset_mask': the first reset must begin every row")
+        return rows
+
+    def _seeds_of_rows(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            return [int(seed) + i for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"one seed per row is needed, {self.num_envs}, got {len(seed)}")
+        return list(seed)
+
+    def _seed(self, seeds: list[int | None], rows: Sequence[int] | IntArray) -> None:
+        """A new generator where a seed is given or none exists; all or, if a seed is bad, none."""
+        if self._generators and all(seed is None for seed in seeds):
+            return
+        fresh = {int(i): seeding.np_random(seeds[i]) for i in rows if seeds[i] is not None or not self._generators}
+        known = dict(enumerate(zip(self._generators, self._seeds, strict=True)))
+        pairs = [(known | fresh)[i] for i in range(self.num_envs)]
+        self._generators, self._seeds = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        self._cohort.use(range(self.num_envs), self._generators)
+
+
+def check_num_envs(num_envs: int) -> None:
+    """Refuse a number of rows that is none.
+
+    Raises:
+        ValueError: ``num_envs`` is below 1.
+    """
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+
+
+def _infos(told: Infos, rows: BoolArray, others: IntArray) -> Infos:
+    """Gymnasium's vector form of infos that only ``rows [n]`` have: zeros for ``others [k]``, none if nobody has them.
+
+    The arrays of ``told`` are written to.
+    """
+    infos: Infos = {}
+    if len(others) < len(rows):
+        for name, values in told.items():
+            if len(others):
+                values[others] = 0
+            infos[name], infos[f"_{name}"] = values, rows.copy()
+    return infos
+
+
+def _add(infos: Infos, more: Infos) -> Infos:
+    """Infos of other rows into ``infos``, in place."""
+    for name, values in more.items():
+        if name in infos:
+            infos[name] = (
+                infos[name] | values
+                if name.startswith("_")
+                else np.where(more[f"_{name}"].reshape(-1, *[1] * (values.ndim - 1)), values, infos[name])
+            )
+        else:
+            infos[name] = values
+    return infos

@@ -1,0 +1,446 @@
+"""Batches as Minari data sets: on this machine only, without pickle.
+
+Minari is an exchange format here, not where to keep data: :meth:`~cirl_gym.data.batch.Batch.save` writes the same a hundred
+times faster into a hundredth of the space (figures at :func:`to_minari`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import observation
+from cirl_gym.interop.episodes import (
+    MINARI,
+    check_episode,
+    from_episodes,
+    load_library,
+    shown_observations,
+    step_rewards,
+)
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+METADATA = "cirl_gym"
+"""Where in a data set's metadata stands what Minari itself has no place for."""
+SCHEMA = 1
+"""Version of what stands there."""
+
+_ABOUT = ("author", "author_email", "code_permalink", "algorithm_name", "description")
+_NAME = re.compile(r"([-\w]+/)*[-\w]+-v\d+", re.ASCII)
+
+
+def to_minari(
+    batch: Batch,
+    name: str,
+    feature_map: FeatureMap,
+    weights: npt.ArrayLike,
+    *,
+    previous_action: bool = True,
+    env: gymnasium.Env[Any, Any] | None = None,
+    about: Mapping[str, str] | None = None,
+) -> Any:
+    """Write a new Minari data set (HDF5) and return it as a ``minari.MinariDataset``.
+
+    It is written under the folder that the environment variable ``MINARI_DATASETS_PATH`` names, else under Minari's
+    own ``~/.minari/datasets``; nothing is uploaded or downloaded. Each episode has float32 observations
+    ``[k+1, d + A]`` (or ``[k+1, d]``), int64 actions ``[k]``, float64 rewards ``[k]``, and ``terminations`` and
+    ``truncations`` that are True at most on its last step. The names of episodes, groups, features and actions, and
+    the weights and ranges of the reward, stand in the data set's ``metadata.json``, so that
+    :func:`~cirl_gym.interop.from_minari` gives the same batch back.
+
+    What it costs: 10,000 episodes of 18 steps on average took 26 s to write and 20 s to read on one core, and 143 MB
+    of disk (1,000 of them a tenth of that); ``Batch.save`` and ``Batch.load`` took .16 s, .05 s and 1.4 MB.
+
+    Args:
+        batch: N episodes.
+        name: the data set's, ``group/name-v0`` or ``name-v0``; there must be none of that name yet.
+        feature_map: phi of the reward.
+        weights: ``[d]`` of the reward.
+        previous_action: append the one-hot previous action, as the environments show it by default.
+        env: where the data came from, so that Minari's ``recover_environment()`` can make it again; its spaces become
+            those of the data set. Default: no environment, and a space without limits.
+        about: any of author, author_email, code_permalink, algorithm_name and description.
+
+    Raises:
+        ImportError: Minari, h5py or Pillow is not installed; the message says how to.
+        ValueError: the name is malformed or taken, the environment's spaces do not fit, ``about`` has another key, or
+            as :func:`~cirl_gym.interop.step_rewards`. No part of a data set is left behind.
+    """
+    _check_about(name, about or {})
+    seen = shown_observations(batch, previous_action=previous_action)
+    earned = step_rewards(batch, feature_map, weights)
+    spaces_of_data = _spaces(batch, seen.shape[2], env)
+    minari, folder = _new_data_set(name)
+    try:
+        with warnings.catch_warnings():
+            # What nobody told us about the data is left out; Minari warns of each such field.
+            warnings.filterwarnings("ignore", message=r"`\w+` is set to None|env_spec is None", category=UserWarning)
+            dataset = minari.create_dataset_from_buffers(
+                dataset_id=name,
+                buffer=_buffers(minari, batch, seen, earned),
+                env=env,
+                data_format="hdf5",
+                **spaces_of_data,
+                **dict(about or {}),
+            )
+        dataset.storage.update_metadata({METADATA: _metadata(batch, feature_map, weights, previous_action)})
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return dataset
+
+
+def _check_about(name: str, about: Mapping[str, str]) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name of a Minari data set must look like 'group/name-v0', got {name!r}")
+    unknown = sorted(set(about) - set(_ABOUT))
+    if unknown:
+        raise ValueError(f"about has no {unknown[0]!r}; it can hold {', '.join(_ABOUT)}")
+
+
+def _new_data_set(name: str) -> tuple[ModuleType, Path]:
+    """Minari, and the folder that it will make for a data set of this name."""
+    minari = load_library("minari", MINARI)
+    for needed in ("h5py", "PIL.Image"):  # Minari asks for them only once it has begun to write
+        load_library(needed, MINARI)
+    folder = Path(load_library("minari.storage.datasets_root_dir", MINARI).get_dataset_path(name))
+    if folder.exists():
+        raise ValueError(f"there is a Minari data set {name!r} already, at {folder}: give another name or version")
+    return minari, folder
+
+
+def _buffers(minari: Any, batch: Batch, seen: Float32Array, earned: FloatArray) -> list[Any]:
+    buffers = []
+    for i, length in enumerate(batch.lengths.tolist()):
+        ends = np.zeros((2, length), dtype=np.bool_)
+        ends[:, -1] = batch.terminated[i], batch.truncated[i]
+        buffers.append(
+            minari.data_collector.EpisodeBuffer(
+                observations=seen[i, : length + 1],
+                actions=batch.actions[i, :length],
+                rewards=earned[i, :length],
+                terminations=ends[0],
+                truncations=ends[1],
+            )
+        )
+    return buffers
+
+
+def _spaces(batch: Batch, width: int, env: gymnasium.Env[Any, Any] | None) -> dict[str, spaces.Space[Any]]:
+    if env is None:
+        d = len(batch.features)
+        high = np.concatenate([np.full(d, np.inf), np.ones(width - d)]).astype(np.float32)
+        low = np.concatenate([np.full(d, -np.inf), np.zeros(width - d)]).astype(np.float32)
+        box = spaces.Box(low, high, dtype=np.float32)
+        return {"observation_space": box, "action_space": spaces.Discrete(batch.n_actions)}
+    own, acts = env.observation_space, env.action_space
+    if not isinstance(own, spaces.Box) or own.shape != (width,):
+        raise ValueError(f"the environment shows {own}, but the data's observations have {width} numbers")
+    if not isinstance(acts, spaces.Discrete) or acts.n != batch.n_actions or acts.start != 0:
+        raise ValueError(f"the environment takes {acts}, but the data have {batch.n_actions} actions")
+    return {"observation_space": own, "action_space": acts}
+
+
+def _metadata(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, previous_action: bool) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "previous_action": previous_action,
+        "features": list(batch.features),
+        "outcomes": list(feature_map.features),
+        "action_names": list(batch.action_names),
+        "ids": list(batch.ids),
+        "groups": list(batch.groups),
+        "weights": np.asarray(weights, dtype=np.float64).tolist(),
+        "low": feature_map.low.tolist(),
+        "high": feature_map.high.tolist(),
+    }
+
+
+# MERGED: Minari data sets as batches: what :func:`~cirl_gym.interop.to_minari` wrote, and those of others.
+
+Ends = Literal["ended", "cut"]
+
+
+@dataclass(frozen=True)
+class MinariReport:
+    """What was read from a Minari data set, and what was decided for it.
+
+    ``used + lone == episodes`` and ``terminated + truncated == used``.
+    """
+
+    dataset: str
+    """Its name."""
+    episodes: int
+    """Number of episodes in it."""
+    used: int
+    """Number of episodes in the batch."""
+    lone: int
+    """Episodes without an action, only a first observation: left out, there is nothing to learn from them."""
+    steps: int
+    """Number of actions in the batch."""
+    terminated: int
+    """Episodes whose process ended."""
+    truncated: int
+    """Episodes of which only watching ended."""
+    both: int
+    """Episodes marked as both on their last step: counted as terminated, since the process did end."""
+    unmarked: int
+    """Episodes that are not marked as either."""
+    ends: Ends | None
+    """What the user said about those, None if there are none."""
+    rewards_left_out: int
+    """Number of rewards in the episodes used; a batch holds none."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How to read an episode's arrays."""
+
+    features: tuple[str, ...]
+    action_names: tuple[str, ...]
+    previous_action: bool | None
+    """Whether the one-hot previous action stands behind the features; None: nobody said."""
+    first_action: int
+    """The number that stands for action 0."""
+    ids: tuple[str, ...] | None
+    groups: tuple[str, ...] | None
+
+    def id(self, index: int) -> str:
+        return str(index) if self.ids is None else self.ids[index]
+
+    def group(self, index: int) -> str:
+        return str(index) if self.groups is None else self.groups[index]
+
+
+def from_minari(
+    dataset: Any,
+    *,
+    ends: Ends | None = None,
+    features: Sequence[str] | None = None,
+    action_names: Sequence[str] | None = None,
+    previous_action: bool | None = None,
+) -> tuple[Batch, MinariReport]:
+    """A Minari data set as a batch, and the account of its episodes.
+
+    For a data set that :func:`~cirl_gym.interop.to_minari` wrote, or a part of it (``filter_episodes``), nothing more
+    is needed: names and the form of the observations stand in its metadata. Those of others must have flat
+    observations (a Box of one dimension) and discrete actions; their episodes are named by their numbers. (Minari's
+    ``combine_datasets`` drops the metadata: say them again.) Rewards are not kept, as a batch has none; they are
+    counted.
+
+    Args:
+        dataset: a ``minari.MinariDataset``, or the name of one on this machine (nothing is downloaded).
+        ends: what the last step of an episode means that is marked neither as terminated nor as truncated: the
+            process "ended" there (nothing follows), or the record was "cut" there (what follows was not watched).
+            Needed if there is such an episode, refused if there is none.
+        features: names of the d features; default ``x0``, ``x1``, ...
+        action_names: names of the A actions; default: their numbers.
+        previous_action: whether the last A numbers of each observation are the one-hot previous action. They are
+            checked against the actions and dropped.
+
+    Raises:
+        ImportError: Minari is not installed; the message says how to.
+        FileNotFoundError: there is no data set of that name on this machine.
+        ValueError: an episode does not have one observation more than it has actions, its end is marked before its
+            last step or not at all, its previous-action columns are wrong, a number is not finite or beyond all
+            bounds, or the data set is of another kind; the message names the episode, and step and feature.
+    """
+    if ends is not None and ends not in get_args(Ends):
+        raise ValueError(f"ends must be 'ended' or 'cut', got {ends!r}")
+    if isinstance(dataset, str):
+        load_library("h5py", MINARI)
+        dataset = load_library("minari", MINARI).load_dataset(dataset)
+    layout = _layout(dataset, features, action_names, previous_action)
+    found = _read(dataset, layout)
+    batch = from_episodes(
+        found.obs,
+        found.actions,
+        _decide(dataset.id, [layout.id(i) for i in found.indices], found.marks, ends),
+        features=layout.features,
+        action_names=layout.action_names,
+        ids=[layout.id(i) for i in found.indices],
+        groups=[layout.group(i) for i in found.indices],
+    )
+    return batch, _report(str(dataset.id), batch, found, ends)
+
+
+class _Found(NamedTuple):
+    """The n episodes of a data set that have an action."""
+
+    indices: list[int]
+    """``[n]`` their numbers in the data set."""
+    obs: list[npt.NDArray[Any]]
+    """Features ``[k+1, d]`` alone."""
+    actions: list[npt.NDArray[Any]]
+    """``[k]``."""
+    marks: BoolArray
+    """``[n, 2]`` whether the last step is marked as terminated, as truncated."""
+    lone: int
+    """Number of episodes without an action."""
+
+
+def _read(dataset: Any, layout: _Layout) -> _Found:
+    """Every episode, checked one by one.
+
+    Raises:
+        ValueError: one of them breaks a rule, or none has an action.
+    """
+    d = len(layout.features)
+    shown = d + len(layout.action_names) * bool(layout.previous_action)
+    indices: list[int] = []
+    obs, actions, marks = [], [], []
+    lone, repeating = 0, True
+    for episode in dataset.iterate_episodes():
+        name = layout.id(int(episode.id))
+        seen, taken = np.asarray(episode.observations), np.asarray(episode.actions) - layout.first_action
+        check_episode(name, seen, taken, shown)
+        if len(taken) == 0:
+            lone += 1
+            continue
+        marks.append(_last_marks(name, episode, len(taken)))
+        repeating &= _repeats_actions(name, seen, taken, layout)
+        indices.append(int(episode.id))
+        obs.append(seen[:, :d])
+        actions.append(taken)
+    if not indices:
+        raise ValueError(f"data set {dataset.id!r} has no episode with an action")
+    if layout.previous_action is None and repeating:
+        raise ValueError(
+            f"data set {dataset.id!r}: the last {len(layout.action_names)} numbers of every observation are the "
+            "one-hot previous action. Say previous_action=True to check and drop them, or False to keep them"
+        )
+    return _Found(indices, obs, actions, np.array(marks, dtype=np.bool_), lone)
+
+
+def _report(dataset: str, batch: Batch, found: _Found, ends: Ends | None) -> MinariReport:
+    return MinariReport(
+        dataset=dataset,
+        episodes=len(batch) + found.lone,
+        used=len(batch),
+        lone=found.lone,
+        steps=batch.n_steps,
+        terminated=int(batch.terminated.sum()),
+        truncated=int(batch.truncated.sum()),
+        both=int(found.marks.all(axis=1).sum()),
+        unmarked=int((~found.marks.any(axis=1)).sum()),
+        ends=ends,
+        rewards_left_out=batch.n_steps,
+    )
+
+
+def _layout(
+    dataset: Any, features: Sequence[str] | None, action_names: Sequence[str] | None, previous_action: bool | None
+) -> _Layout:
+    seen, acts = dataset.observation_space, dataset.action_space
+    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1 or not isinstance(acts, spaces.Discrete):
+        raise ValueError(
+            f"data set {dataset.id!r} has observations {seen} and actions {acts}: only flat observations (a Box of "
+            "one dimension) and discrete actions make a batch"
+        )
+    own = dataset.storage.metadata.get(METADATA)
+    if own is not None:
+        return _own_layout(dataset, own, features, action_names, previous_action)
+    names = tuple(str(acts.start + a) for a in range(int(acts.n))) if action_names is None else tuple(action_names)
+    if len(names) != acts.n:
+        raise ValueError(f"data set {dataset.id!r} has {acts.n} actions, action_names names {len(names)}")
+    d = seen.shape[0] - len(names) * bool(previous_action)
+    if d < 1:
+        raise ValueError(f"data set {dataset.id!r}: observations of {seen.shape[0]} numbers hold no feature")
+    given = tuple(f"x{j}" for j in range(d)) if features is None else tuple(features)
+    if len(given) != d:
+        raise ValueError(f"data set {dataset.id!r} has {d} features, {len(given)} are named")
+    return _Layout(given, names, previous_action, int(acts.start), None, None)
+
+
+def _own_layout(
+    dataset: Any,
+    own: Any,
+    features: Sequence[str] | None,
+    action_names: Sequence[str] | None,
+    previous_action: bool | None,
+) -> _Layout:
+    if own.get("schema") != SCHEMA:
+        raise ValueError(f"data set {dataset.id!r} was written with schema {own.get('schema')}, not {SCHEMA}")
+    recorded = {"features": tuple(own["features"]), "action_names": tuple(own["action_names"])}
+    given = {"features": features, "action_names": action_names}
+    for name, value in given.items():
+        if value is not None and tuple(value) != recorded[name]:
+            raise ValueError(f"data set {dataset.id!r} itself has {name} {recorded[name]}, got {tuple(value)}")
+    if previous_action is not None and previous_action != own["previous_action"]:
+        raise ValueError(f"data set {dataset.id!r} itself says previous_action={own['previous_action']}")
+    if len(own["ids"]) != dataset.storage.total_episodes:
+        raise ValueError(
+            f"data set {dataset.id!r} holds {dataset.storage.total_episodes} episodes, but was written with "
+            f"{len(own['ids'])}: episodes that were added later have no name"
+        )
+    return _Layout(
+        **recorded,
+        previous_action=own["previous_action"],
+        first_action=0,
+        ids=tuple(own["ids"]),
+        groups=tuple(own["groups"]),
+    )
+
+
+def _last_marks(name: str, episode: Any, steps: int) -> tuple[bool, bool]:
+    """Whether the last step is marked as terminated, and as truncated."""
+    flags = []
+    for what in ("terminations", "truncations", "rewards"):
+        found = np.asarray(getattr(episode, what))
+        if found.shape != (steps,):
+            raise ValueError(f"episode {name!r}: {what} has shape {found.shape} for {steps} actions")
+        flags.append(found.astype(np.bool_))
+    early = flags[0][:-1] | flags[1][:-1]
+    if early.any():
+        step = int(np.flatnonzero(early)[0])
+        raise ValueError(f"episode {name!r}: its end is marked at step {step}, but it goes on to step {steps - 1}")
+    return bool(flags[0][-1]), bool(flags[1][-1])
+
+
+def _repeats_actions(name: str, seen: npt.NDArray[Any], taken: IntArray, layout: _Layout) -> bool:
+    """Whether the last A columns are the one-hot previous action, as they must be if the layout says so."""
+    n_actions = len(layout.action_names)
+    if layout.previous_action is False or seen.shape[1] <= n_actions:
+        return False
+    previous = np.concatenate([[-1], taken])
+    expected = observation(np.zeros((len(seen), 0), dtype=np.float32), previous, n_actions)
+    same = (seen[:, -n_actions:] == expected).all(axis=1)
+    if layout.previous_action and not same.all():
+        step = int(np.flatnonzero(~same)[0])
+        raise ValueError(
+            f"episode {name!r}, step {step}: the previous-action columns are {seen[step, -n_actions:].tolist()}, but "
+            + (f"the action before was {layout.action_names[taken[step - 1]]!r}" if step else "no action came before")
+        )
+    return bool(same.all())
+
+
+def _decide(dataset: str, names: Sequence[str], flags: BoolArray, ends: Ends | None) -> BoolArray:
+    """``[N]`` whether the process ended, by the marks ``[N, 2]`` or, where there are none, by the user's word."""
+    unmarked = ~flags.any(axis=1)
+    if unmarked.any() and ends is None:
+        first = names[int(np.flatnonzero(unmarked)[0])]
+        raise ValueError(
+            f"data set {dataset!r}: {int(unmarked.sum())} of {len(names)} episodes (the first is {first!r}) are marked "
+            "neither as terminated nor as truncated on their last step. Say ends='ended' (the process itself ended "
+            "there, nothing follows) or ends='cut' (only the record ends there)"
+        )
+    if ends is not None and not unmarked.any():
+        raise ValueError(f"data set {dataset!r} itself says how each episode ends: leave out ends")
+    terminated: BoolArray = flags[:, 0] | (unmarked & (ends == "ended"))
+    return terminated

@@ -1,0 +1,507 @@
+"""A linear law of the next observation, and the outcome model that is nothing else ("AR")."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcomes import before
+from cirl_gym.outcome_models.ends import EndHead
+from cirl_gym.outcome_models.inputs import Scaler, Window, one_hot
+from cirl_gym.outcome_models.limits import HardLimits, OutcomeSpec, censored_regression, hard_limits, outcome_bounds
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class LinearLaw:
+    """x_{t+1} = intercept + window . coefficients + effect of a_t, raw units, not clipped.
+
+    Raises:
+        ValueError: a shape does not fit the window, or a number is not finite.
+    """
+
+    window: Window
+    """Layout of the rows."""
+    intercept: FloatArray
+    """``[d]``."""
+    coefficients: FloatArray
+    """``[S, d]`` of the window's numbers (past observations, past actions)."""
+    effects: FloatArray
+    """``[A, d]`` of the current action."""
+
+    def __post_init__(self) -> None:
+        d, a, s = self.window.n_features, self.window.n_actions, self.window.size
+        for name, shape in (("intercept", (d,)), ("coefficients", (s, d)), ("effects", (a, d))):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if array.shape != shape or not np.isfinite(array).all():
+                raise ValueError(f"LinearLaw.{name} must be finite with shape {shape}, got shape {array.shape}")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def persistence(cls, n_features: int, n_actions: int) -> LinearLaw:
+        """Everything stays as it is: x_{t+1} = x_t."""
+        return cls(
+            Window(1, n_features, n_actions),
+            np.zeros(n_features),
+            np.eye(n_features),
+            np.zeros((n_actions, n_features)),
+        )
+
+    def __call__(self, rows: npt.NDArray[np.floating]) -> FloatArray:
+        """Next observation ``[.., A, d]`` under every action for window rows ``[.., S]``."""
+        common: FloatArray = rows.astype(np.float64) @ self.coefficients + self.intercept
+        every: FloatArray = common[..., None, :] + self.effects
+        return every
+
+    def of_action(self, rows: npt.NDArray[np.floating], actions: IntArray) -> FloatArray:
+        """Next observation ``[n, d]`` under one action ``[n]`` each, for window rows ``[n, S]``."""
+        outcome: FloatArray = rows.astype(np.float64) @ self.coefficients
+        outcome += (self.effects + self.intercept)[actions]
+        return outcome
+
+
+class LawModel(ABC):
+    """What a model with a linear law at its base says of outcomes and ends, once it has said what to expect."""
+
+    law: LinearLaw
+    """Its linear law."""
+    spec: OutcomeSpec
+    """Names, bounds and noise."""
+    end: EndHead
+    """Of what it expects, the probability that the process ends."""
+
+    @abstractmethod
+    def raw(self, states: Float32Array) -> FloatArray:
+        """Outcomes ``[.., A, d]`` before limits and bounds."""
+
+    @abstractmethod
+    def raw_of(self, states: Float32Array, actions: IntArray) -> FloatArray:
+        """Outcomes ``[n, d]`` before limits and bounds, for states ``[n, S]`` under one action ``[n]`` each."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the d features."""
+        return self.spec.features
+
+    @property
+    def n_actions(self) -> int:
+        """A, the number of actions."""
+        return self.spec.n_actions
+
+    @property
+    def noise_scale(self) -> FloatArray:
+        """``[d]`` standard deviation of the outcome around the prediction, raw units."""
+        return self.spec.noise_scale
+
+    def noise(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""
+        return self.spec.noise(normals)
+
+    @property
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """``[d]`` lower and upper limit of any outcome, raw units."""
+        return self.spec.low, self.spec.high
+
+    def predict(self, states: Float32Array) -> Float32Array:
+        """Expected next observation ``[.., A, d]`` under every action, raw units."""
+        return self.spec.expected(self.raw(states))
+
+    def end_probability(self, states: Float32Array) -> Float32Array:
+        """Probability ``[.., A]`` that the process ends with this action."""
+        return self.end(self.raw(states), self.law.window.newest(states))
+
+    def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
+        """Expected next observations ``[n, d]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
+        raw, newest = self.raw_of(states, actions), self.law.window.newest(states)
+        return self.spec.expected(raw), self.end.of_action(raw, newest, one_hot(actions, self.n_actions))
+
+
+class AutoregressiveModel(LawModel):
+    """AR: the linear law inside its bounds; a state is the window row.
+
+    The simplest learned :class:`~cirl_gym.types.OutcomeModel` and the base of the recurrent ones.
+    """
+
+    def __init__(self, law: LinearLaw, spec: OutcomeSpec, end: EndHead) -> None:
+        self.law = law
+        self.spec = spec
+        self.end = end
+
+    def with_outcomes(self, spec: OutcomeSpec, end: EndHead) -> AutoregressiveModel:
+        """The same law with another noise or end head."""
+        return AutoregressiveModel(self.law, spec, end)
+
+    def start(self, obs: Float32Array) -> Float32Array:
+        """States ``[n, S]`` after one observation ``[n, d]``."""
+        return self.law.window.start(obs)
+
+    def encode(self, batch: Batch) -> Float32Array:
+        """States ``[N, T+1, S]`` of every history; zero past the end."""
+        return self.law.window.encode(batch)
+
+    def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
+        """States ``[.., S]`` after action and observation."""
+        return self.law.window.advance(states, actions, obs)
+
+    def raw(self, states: Float32Array) -> FloatArray:
+        """The law's outcomes ``[.., A, d]`` before they are clipped to the bounds."""
+        return self.law(states)
+
+    def raw_of(self, states: Float32Array, actions: IntArray) -> FloatArray:
+        """The law's outcomes ``[n, d]`` under one action ``[n]`` each, before they are clipped."""
+        return self.law.of_action(states, actions)
+
+
+# MERGED: Fitting the linear law: ridge regression on the last L observations and one-hot actions, in closed form.
+#
+# Order and ridge strength are chosen by the error on the validation episodes. What is fitted is the change
+# x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. A
+# feature
+# whose outcomes pile up at a limit is fitted as censored there if that lowers its validation error.
+
+
+@dataclass(frozen=True)
+class AutoregressionConfig:
+    """What is tried.
+
+    Raises:
+        ValueError: nothing to try, an order below 1, or a negative strength.
+    """
+
+    max_order: int = 8
+    """Largest number of lags L; every order from 1 on is tried."""
+    strengths: tuple[float, ...] = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    """Ridge per training row, for inputs of unit variance; 0 is least squares of least norm."""
+
+    def __post_init__(self) -> None:
+        if self.max_order < 1:
+            raise ValueError(f"AutoregressionConfig.max_order must be at least 1, got {self.max_order}")
+        if not self.strengths or min(self.strengths) < 0:
+            raise ValueError(f"AutoregressionConfig.strengths must be non-negative numbers, got {self.strengths}")
+
+
+@dataclass(frozen=True)
+class AutoregressionFit:
+    """The chosen law and why."""
+
+    law: LinearLaw
+    """Outcome under every action, raw units, not clipped."""
+    scaler: Scaler
+    """Of the training observations."""
+    order: int
+    """L."""
+    strength: float
+    """Ridge per training row."""
+    limits: tuple[HardLimits, ...]
+    """Per feature, the limits at which it was fitted as censored (infinite: it was not)."""
+    low: FloatArray
+    """``[d]`` lowest outcome, raw units."""
+    high: FloatArray
+    """``[d]`` highest outcome, raw units."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows of one regression: every step at which an action was taken."""
+
+    design: FloatArray
+    """``[R, F]`` window numbers and one-hot current action, centred and scaled by the training rows."""
+    current: FloatArray
+    """``[R, d]`` scaled x_t."""
+    outcomes: FloatArray
+    """``[R, d]`` scaled x_{t+1}."""
+    episode: IntArray
+    """``[R]`` which episode a row is of."""
+
+
+def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionConfig) -> AutoregressionFit:
+    """Fit on the training episodes, choose by the validation episodes.
+
+    The smallest order whose validation error is within one standard error (paired by episode) of the best is taken,
+    and in it the best strength.
+    """
+    scaler = Scaler.from_batch(train)
+    window = Window(config.max_order, len(train.features), train.n_actions)
+    inputs = _inputs(window, scaler, train)
+    # A column that never varies (an action never seen at some lag) carries nothing: it is centred and left at 0.
+    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
+    spread = np.where(spread > 1e-9, spread, 1.0)
+    rows = _table(inputs, scaler, train, centre, spread)
+    held_out = _table(_inputs(window, scaler, validation), scaler, validation, centre, spread)
+
+    raw_outcomes = train.next_obs[train.mask].astype(np.float64)
+    limits = [hard_limits(column) for column in raw_outcomes.T]
+    sides = np.stack([limit.side(column) for limit, column in zip(limits, raw_outcomes.T, strict=True)], axis=1)
+    low, high = outcome_bounds(train)
+    search = _Search(rows, held_out, sides, scaler(low).astype(np.float64), scaler(high).astype(np.float64))
+    order, strength, weights, intercept = search.choose(window, config)
+    columns = _columns(window, order)
+    censored = []
+    for j, limit in enumerate(limits):
+        kept = False
+        if limit.any:
+            weights[:, j], intercept[j], kept = search.censored(j, columns, strength)
+        if kept:
+            low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
+        censored.append(limit if kept else HardLimits(-np.inf, np.inf))
+    weights = weights / spread[columns, None]
+    intercept = intercept - centre[columns] @ weights
+    law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
+    return AutoregressionFit(law, scaler, order, strength, tuple(censored), low, high)
+
+
+class _Search:
+    """Solving and scoring on one pair of tables, in scaled units."""
+
+    def __init__(self, rows: _Table, held_out: _Table, sides: IntArray, low: FloatArray, high: FloatArray) -> None:
+        self.rows, self.held_out, self.sides = rows, held_out, sides
+        self.low, self.high = low, high
+        self.change = rows.outcomes - rows.current
+        # Errors are counted in units of the usual change of a feature: "nothing changes" scores about 1 in each.
+        moved = (self.change**2).mean(axis=0)
+        self.unit = np.where(moved > 0, moved, 1.0)
+
+    def choose(self, window: Window, config: AutoregressionConfig) -> tuple[int, float, FloatArray, FloatArray]:
+        """Order, strength, weights ``[F, d]`` and intercepts ``[d]`` of the change."""
+        losses, found = [], []
+        for order in range(1, config.max_order + 1):
+            columns = _columns(window, order)
+            for strength, weights, intercept in self.solve(columns, config.strengths):
+                found.append((order, strength, weights, intercept))
+                losses.append(self.loss(columns, weights, intercept).mean(axis=1))
+        totals = np.stack([_per_episode(loss, self.held_out.episode) for loss in losses])
+        best = int(totals.mean(axis=1).argmin())
+        difference = totals - totals[best]
+        error = difference.std(axis=1) / np.sqrt(totals.shape[1])
+        close = difference.mean(axis=1) <= error
+        smallest = min(candidate[0] for candidate, near in zip(found, close, strict=True) if near)
+        inside = [i for i, candidate in enumerate(found) if candidate[0] == smallest]
+        order, strength, weights, intercept = found[min(inside, key=lambda i: float(totals[i].mean()))]
+        return order, strength, weights.copy(), intercept.copy()
+
+    def solve(self, columns: IntArray, strengths: tuple[float, ...]) -> list[tuple[float, FloatArray, FloatArray]]:
+        """One solution per strength; features with outcomes at a limit take the rows off it where that is better."""
+        design = self.rows.design[:, columns]
+        everywhere = ridge(design, self.change, strengths)
+        for j in map(int, np.flatnonzero((self.sides != 0).any(axis=0))):
+            free = self.sides[:, j] == 0
+            off_limit = ridge(design[free], self.change[free, j : j + 1], strengths)
+            for (weights, intercept), (alone, level) in zip(everywhere, off_limit, strict=True):
+                plain = self.loss_of(j, columns, weights[:, j], intercept[j]).mean()
+                if self.loss_of(j, columns, alone[:, 0], level[0]).mean() < plain:
+                    weights[:, j], intercept[j] = alone[:, 0], level[0]
+        return [(strength, *solution) for strength, solution in zip(strengths, everywhere, strict=True)]
+
+    def censored(self, j: int, columns: IntArray, strength: float) -> tuple[FloatArray, float, bool]:
+        """Weights ``[F]`` and intercept of feature j: fitted as censored if that beats the plain ridge, and whether."""
+        design, free = self.rows.design[:, columns], self.sides[:, j] == 0
+        (plain, level), *_ = ridge(design, self.change[:, j : j + 1], (strength,))
+        (alone, start), *_ = ridge(design[free], self.change[free, j : j + 1], (strength,))
+        full = np.column_stack([np.ones(len(design)), design])
+        penalty = np.concatenate([[0.0], np.full(len(columns), max(strength, 1e-10))])
+        begin = np.concatenate([start, alone[:, 0]])
+        solution = censored_regression(full, self.change[:, j], self.sides[:, j], penalty, begin)
+        error = self.loss_of(j, columns, solution[1:], float(solution[0])).mean()
+        if error < self.loss_of(j, columns, plain[:, 0], float(level[0])).mean():
+            return solution[1:], float(solution[0]), True
+        return plain[:, 0], float(level[0]), False
+
+    def loss(self, columns: IntArray, weights: FloatArray, intercept: FloatArray) -> FloatArray:
+        """``[R, d]`` squared validation errors inside the bounds, in units of the usual change."""
+        predicted = self.held_out.current + self.held_out.design[:, columns] @ weights + intercept
+        squares: FloatArray = (np.clip(predicted, self.low, self.high) - self.held_out.outcomes) ** 2 / self.unit
+        return squares
+
+    def loss_of(self, j: int, columns: IntArray, weights: FloatArray, intercept: float) -> FloatArray:
+        """``[R]`` the same of one feature."""
+        predicted = self.held_out.current[:, j] + self.held_out.design[:, columns] @ weights + intercept
+        clipped = np.clip(predicted, self.low[j], self.high[j])
+        squares: FloatArray = (clipped - self.held_out.outcomes[:, j]) ** 2 / self.unit[j]
+        return squares
+
+
+def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...]) -> list[tuple[FloatArray, FloatArray]]:
+    """Weights ``[F, k]`` and intercepts ``[k]`` for every strength from one eigendecomposition.
+
+    Minimises mean |targets - intercept - design . weights|^2 + strength |weights|^2; strength 0 gives the solution of
+    least norm. The intercept is not shrunk.
+    """
+    n, centre, level = len(design), design.mean(axis=0), targets.mean(axis=0)
+    values, vectors = np.linalg.eigh((design - centre).T @ (design - centre) / n)
+    cross = vectors.T @ ((design - centre).T @ (targets - level)) / n
+    solutions = []
+    for strength in strengths:
+        smallest = 1e-10 * max(float(values[-1]), 1e-300)
+        inverse = np.where(values > smallest, 1.0 / np.maximum(values + strength, smallest), 0.0)
+        weights = vectors @ (inverse[:, None] * cross)
+        solutions.append((weights, level - centre @ weights))
+    return solutions
+
+
+def _inputs(window: Window, scaler: Scaler, batch: Batch) -> FloatArray:
+    """``[R, S + A]`` scaled window rows and one-hot current actions of every step with an action."""
+    rows = window.encode(batch)[:, :-1][batch.mask].astype(np.float64)
+    mean, scale = (np.tile(values, window.order) for values in (scaler.mean, scaler.scale))
+    covariates = (rows[:, : window.covariates] - mean) / scale
+    current = batch.actions[batch.mask][:, None] == np.arange(window.n_actions)
+    return np.concatenate([covariates, rows[:, window.covariates :], current], axis=1)
+
+
+def _table(inputs: FloatArray, scaler: Scaler, batch: Batch, centre: FloatArray, spread: FloatArray) -> _Table:
+    live: BoolArray = batch.mask
+    current, outcomes = batch.obs[:, :-1][live].astype(np.float64), batch.next_obs[live].astype(np.float64)
+    return _Table(
+        (inputs - centre) / spread,
+        (current - scaler.mean) / scaler.scale,
+        (outcomes - scaler.mean) / scaler.scale,
+        np.nonzero(live)[0],
+    )
+
+
+def _columns(window: Window, order: int) -> IntArray:
+    """Where the numbers of a smaller window, and the current action, stand in the largest one's design."""
+    smaller = Window(order, window.n_features, window.n_actions)
+    return np.concatenate(
+        [
+            np.arange(smaller.covariates),
+            window.covariates + np.arange(smaller.size - smaller.covariates),
+            window.size + np.arange(window.n_actions),
+        ]
+    )
+
+
+def _per_episode(loss: FloatArray, episode: IntArray) -> FloatArray:
+    """``[E]`` mean loss of every episode, weighted so that their mean is the mean over rows."""
+    sums = np.bincount(episode, weights=loss).astype(np.float64)
+    return sums * (len(sums) / len(loss))
+
+
+def _raw_law(window: Window, scaler: Scaler, weights: FloatArray, intercept: FloatArray) -> LinearLaw:
+    """Weights of scaled covariates and one-hot actions for scaled changes, written in raw units."""
+    covariates, doses = weights[: window.covariates], weights[window.covariates :]
+    covariates = covariates / np.tile(scaler.scale, window.order)[:, None]
+    intercept = (intercept - np.tile(scaler.mean, window.order) @ covariates) * scaler.scale
+    covariates = covariates * scaler.scale
+    covariates[: window.n_features] += np.eye(window.n_features)
+    doses = doses * scaler.scale
+    past = window.size - window.covariates
+    return LinearLaw(window, intercept, np.concatenate([covariates, doses[:past]]), doses[past:])
+
+
+# MERGED: The linear law where features are known beforehand: what was observed of another one step earlier.
+#
+# :func:`cirl_gym.data.outcomes.with_lags` adds such features. What they will be is what is observed now, whatever is done, so
+# they
+# take no part in fitting: the law of the others, its order and its strength are what they would be without them.
+# (Left
+# in, an error that any weak ridge makes zero draws the choice of strength away from what the others need.)
+
+
+def known_lags(batch: Batch) -> dict[int, int]:
+    """By the number of a feature named "NAME before", the number of the feature NAME, where the data bear it out."""
+    place = {name: i for i, name in enumerate(batch.features)}
+    named = {place[before(name)]: i for name, i in place.items() if before(name) in place}
+    now, then = batch.obs[:, :-1][batch.mask], batch.obs[:, 1:][batch.mask]
+    return {j: i for j, i in named.items() if i not in named and np.array_equal(then[:, j], now[:, i])}
+
+
+def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> AutoregressionFit:
+    """:func:`~cirl_gym.outcome_models.law.fit_autoregression`, features that are known lags left out."""
+    known = known_lags(train)
+    if not known:
+        return fit_autoregression(train, validation, config)
+    kept = [i for i in range(len(train.features)) if i not in known]
+    fit = fit_autoregression(_of(train, kept), _of(validation, kept), config)
+    lags, now = list(known), list(known.values())
+    low, high = outcome_bounds(train)
+    low[kept], high[kept] = fit.low, fit.high
+    low[lags], high[lags] = low[now], high[now]
+    limits = dict(zip(kept, fit.limits, strict=True))
+    return replace(
+        fit,
+        law=_wider(fit.law, kept, known),
+        scaler=Scaler.from_batch(train),
+        limits=tuple(limits.get(i, HardLimits(-np.inf, np.inf)) for i in range(len(train.features))),
+        low=low,
+        high=high,
+    )
+
+
+def _of(batch: Batch, kept: Sequence[int]) -> Batch:
+    return replace(batch, obs=batch.obs[..., kept], features=tuple(batch.features[i] for i in kept))
+
+
+def _wider(law: LinearLaw, kept: Sequence[int], known: dict[int, int]) -> LinearLaw:
+    """The law of the kept features, and of the known ones that they are what is observed now."""
+    d = len(kept) + len(known)
+    window = Window(law.window.order, d, law.window.n_actions)
+    rows = [lag * d + i for lag in range(window.order) for i in kept] + list(range(window.covariates, window.size))
+    intercept, effects = np.zeros(d), np.zeros((window.n_actions, d))
+    coefficients = np.zeros((window.size, d))
+    intercept[kept], effects[:, kept] = law.intercept, law.effects
+    coefficients[np.ix_(rows, kept)] = law.coefficients
+    coefficients[list(known.values()), list(known)] = 1.0
+    return LinearLaw(window, intercept, coefficients, effects)
+
+
+# MERGED: Features that change in proportion to their size: tumours that grow and shrink by shares, skewed laboratory
+# values.
+#
+# For them a network predicts the share by which the current value changes, from its logarithm; there is no linear law
+# to
+# correct, since no line through raw values says "half of it".
+
+
+def relative_columns(train: Batch, names: Sequence[str]) -> BoolArray:
+    """``[d]`` which features are named.
+
+    Raises:
+        ValueError: a name is no feature, or its feature is negative somewhere.
+    """
+    for name in names:
+        if name not in train.features:
+            raise ValueError(f"relative: {name!r} is not a feature; the features are {', '.join(train.features)}")
+        if (train.obs[train.seen][:, train.features.index(name)] < 0).any():
+            raise ValueError(f"relative: {name!r} is negative in some rows; only a positive size has shares")
+    return np.array([name in names for name in train.features])
+
+
+def without_law(fit: AutoregressionFit, train: Batch, relative: BoolArray) -> AutoregressionFit:
+    """The fit in which relative features stay as they are, inside the limits at which their outcomes pile up."""
+    law, window = fit.law, fit.law.window
+    still = LinearLaw.persistence(window.n_features, window.n_actions)
+    coefficients = np.zeros_like(law.coefficients)
+    coefficients[: window.n_features] = still.coefficients
+    found = [hard_limits(column) for column in train.next_obs[train.mask].astype(np.float64).T]
+    low = np.array([max(a, limit.low) if own else a for a, limit, own in zip(fit.low, found, relative, strict=True)])
+    high = np.array([min(b, limit.high) if own else b for b, limit, own in zip(fit.high, found, relative, strict=True)])
+    free = HardLimits(-np.inf, np.inf)
+    return replace(
+        fit,
+        law=LinearLaw(
+            window,
+            np.where(relative, 0.0, law.intercept),
+            np.where(relative, coefficients, law.coefficients),
+            np.where(relative, 0.0, law.effects),
+        ),
+        scaler=fit.scaler.with_logarithms(train, relative),
+        limits=tuple(free if own else limit for limit, own in zip(fit.limits, relative, strict=True)),
+        low=low,
+        high=high,
+    )
+
+
+def usual_share(train: Batch) -> FloatArray:
+    """``[d]`` root mean square of (x_{t+1} - x_t) / x_t over the rows in which x_t is positive; 0 where none is."""
+    before = train.obs[:, :-1][train.mask].astype(np.float64)
+    change = train.next_obs[train.mask] - before
+    positive = before > 0
+    shares = np.where(positive, change / np.where(positive, before, 1.0), 0.0)
+    spread: FloatArray = np.sqrt((shares**2).sum(axis=0) / np.maximum(positive.sum(axis=0), 1))
+    return spread

@@ -1,0 +1,317 @@
+"""Outcomes that stop at a hard limit: a linear law seen through a floor or a ceiling (a Tobit regression).
+
+In the simulator x and z cannot fall below 0, so that a third of all z are 0 although the linear law says -1 or -2. A
+plain regression bends towards those rows and is wrong everywhere. Here such a row only says "at or beyond the limit".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.stats import rankdata
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+
+FEWEST_AT_LIMIT = 10
+"""So many outcomes must share the very same extreme value before it counts as a limit."""
+FEWEST_FREE = 20
+"""So many outcomes must lie inside the limits before a law can be read off them."""
+
+
+_FAR = 6.0
+"""So many deviations from a limit it no longer matters."""
+
+
+def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, ceiling: FloatArray) -> FloatArray:
+    """E[clip(expected + noise eps, floor, ceiling)] ``[.., d]`` with eps standard normal.
+
+    An outcome that cannot fall below its floor is on average above what the law expects near it. Infinite limits do
+    not act, and without noise this is the clipped expectation.
+
+    Args:
+        expected: ``[.., d]`` the law's outcomes.
+        noise: ``[d]`` standard deviations.
+        floor: ``[d]`` lower limits, -inf where there is none.
+        ceiling: ``[d]`` upper limits, inf where there is none.
+    """
+    mean = np.clip(expected, floor, ceiling)
+    # Only outcomes near a limit need the integral.
+    near = (np.abs(expected - floor) < _FAR * noise) | (np.abs(expected - ceiling) < _FAR * noise)
+    if near.any():
+        column = np.nonzero(near)[-1]
+        law, scale = expected[near], noise[column]
+        low, high = ((limit[column] - law) / scale for limit in (floor, ceiling))
+        inside = ndtr(high) - ndtr(low)
+        # Where a limit is infinite its share is zero; zero times infinity must not be formed.
+        below = np.where(np.isfinite(low), floor[column], 0.0) * ndtr(low)
+        above = np.where(np.isfinite(high), ceiling[column], 0.0) * ndtr(-high)
+        mean[near] = law * inside + below + above + scale * (_density(low) - _density(high))
+    return mean
+
+
+def _density(z: FloatArray) -> FloatArray:
+    density: FloatArray = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    return density
+
+
+@dataclass(frozen=True)
+class HardLimits:
+    """Limits of one feature; infinite where there is none."""
+
+    low: float
+    """Floor, raw units, or -inf."""
+    high: float
+    """Ceiling, raw units, or inf."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a floor or a ceiling."""
+        return bool(np.isfinite(self.low) or np.isfinite(self.high))
+
+    def side(self, outcomes: FloatArray) -> IntArray:
+        """``[n]`` -1 at the floor, 1 at the ceiling, 0 between, for outcomes ``[n]``."""
+        return (outcomes >= self.high).astype(np.int64) - (outcomes <= self.low).astype(np.int64)
+
+
+def hard_limits(outcomes: FloatArray) -> HardLimits:
+    """The limits at which outcomes ``[n]`` pile up, if they do and enough lie between."""
+    low, high = float(outcomes.min()), float(outcomes.max())
+    limits = HardLimits(
+        low if (outcomes == low).sum() >= FEWEST_AT_LIMIT else -np.inf,
+        high if (outcomes == high).sum() >= FEWEST_AT_LIMIT else np.inf,
+    )
+    free = (limits.side(outcomes) == 0).sum()
+    return limits if free >= max(FEWEST_FREE, 0.05 * len(outcomes)) else HardLimits(-np.inf, np.inf)
+
+
+def censored_regression(
+    design: FloatArray, targets: FloatArray, side: IntArray, penalty: FloatArray, start: FloatArray
+) -> FloatArray:
+    """Most likely coefficients ``[F]`` of a normal linear law whose targets are only bounds where ``side`` is not 0.
+
+    Newton's method on the coefficients (the likelihood is log-concave in them), the noise solved for in between.
+
+    Args:
+        design: ``[n, F]`` inputs, a column of ones among them.
+        targets: ``[n]`` outcome, or the row's limit where it was reached.
+        side: ``[n]`` -1: the outcome is at or below the target; 1: at or above; 0: it is the target.
+        penalty: ``[F]`` ridge per mean row; 0 for the column of ones.
+        start: ``[F]`` where to begin.
+
+    Returns:
+        The coefficients; the start itself where the steps did not stay finite.
+    """
+    free = side == 0
+    weights, n = start.copy(), len(targets)
+    noise = max(float(np.sqrt(np.mean((targets - design @ weights)[free] ** 2))), 1e-9)
+    for _ in range(30):
+        residual = targets - design @ weights
+        # Distance to the limit in noise units, positive where the law lies beyond it; ratio = pdf / cdf there.
+        distance = np.where(free, 0.0, -side * residual / noise)
+        ratio = np.exp(-0.5 * distance**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(distance))
+        pull = np.where(free, residual, side * noise * ratio)
+        stiffness = np.where(free, 1.0, np.clip(ratio * (ratio + distance), 0.0, 1.0))
+        curvature = (design * stiffness[:, None]).T @ design / n + np.diag(penalty)
+        slope = design.T @ pull / n - penalty * weights
+        step = np.linalg.lstsq(curvature, slope, rcond=1e-12)[0]
+        weights = weights + step
+        inside = (targets - design @ weights)[free]
+        known = max(free.sum() + float((distance * ratio)[~free].sum()), 0.5 * free.sum())
+        noise = max(float(np.sqrt((inside**2).sum() / known)), 1e-9)
+        if not np.isfinite(weights).all():
+            return start
+        if np.abs(step).max() < 1e-9:
+            break
+    return weights
+
+
+# MERGED: How observed outcomes scatter around expected ones: each feature's own law of residuals, and how they go
+# together.
+#
+# A Gaussian copula: standard normal numbers are mixed so that they correlate as the residuals' normal scores do, and
+# each
+# is then read off the quantiles of its own feature's residuals, so that skewed and heavy-tailed noise stays so.
+
+GRID: FloatArray = np.linspace(-2.5, 2.5, 41)
+"""Normal scores at which quantiles are kept; beyond them the outermost slope goes on."""
+FEWEST = 200
+"""So many residuals must be known before their own quantiles are better than a normal law's."""
+
+
+@dataclass(frozen=True)
+class ResidualNoise:
+    """From standard normal numbers to residuals.
+
+    Raises:
+        ValueError: shapes do not agree, quantiles fall, or the mixing does not leave standard normal numbers.
+    """
+
+    quantiles: FloatArray
+    """``[41, d]`` residuals at the normal scores of :data:`GRID`, raw units."""
+    mixing: FloatArray
+    """``[d, d]`` lower triangle of a correlation matrix's Cholesky root."""
+
+    def __post_init__(self) -> None:
+        for name in ("quantiles", "mixing"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        d = self.mixing.shape[-1]
+        if self.mixing.shape != (d, d) or self.quantiles.shape != (len(GRID), d):
+            raise ValueError(f"ResidualNoise: {self.quantiles.shape} and {self.mixing.shape} do not go together")
+        if not np.isfinite(self.quantiles).all() or (np.diff(self.quantiles, axis=0) < 0).any():
+            raise ValueError("ResidualNoise.quantiles must be finite and must not fall")
+        if not np.allclose((self.mixing**2).sum(axis=1), 1.0):
+            raise ValueError("ResidualNoise.mixing must have rows of norm 1")
+
+    @classmethod
+    def normal(cls, scale: FloatArray) -> ResidualNoise:
+        """Independent normal noise with standard deviations ``[d]``."""
+        return cls(GRID[:, None] * scale, np.eye(len(scale)))
+
+    @classmethod
+    def from_residuals(cls, residuals: FloatArray, free: BoolArray, scale: FloatArray) -> ResidualNoise:
+        """Of residuals ``[R, d]``.
+
+        Args:
+            residuals: outcome minus expected outcome, raw units, of rows that were not fitted on.
+            free: ``[R, d]`` False where the outcome stopped at a limit, where the residual says nothing of the noise.
+            scale: ``[d]`` standard deviations for features with too few residuals.
+        """
+        d = residuals.shape[1]
+        quantiles, scores = GRID[:, None] * scale, np.zeros(residuals.shape)
+        known = [j for j in range(d) if free[:, j].sum() >= FEWEST and scale[j] > 0]
+        for j in known:
+            own = residuals[free[:, j], j]
+            levels = (np.arange(len(own)) + 0.5) / len(own)
+            # Centred: what is expected is said by the model alone.
+            quantiles[:, j] = np.interp(GRID, ndtri(levels), np.sort(own - own.mean()))
+            scores[free[:, j], j] = ndtri((rankdata(own) - 0.5) / len(own))
+        correlation = np.eye(d)
+        for i, first in enumerate(known):
+            for second in known[:i]:
+                both = free[:, first] & free[:, second]
+                if both.sum() >= FEWEST:
+                    value = float(np.corrcoef(scores[both, first], scores[both, second])[0, 1])
+                    correlation[first, second] = correlation[second, first] = value
+        return cls(quantiles, _root(correlation))
+
+    def __call__(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., d]``, raw units, for standard normal numbers ``[.., d]``."""
+        mixed = np.asarray(normals, dtype=np.float64) @ self.mixing.T
+        columns = [_extended(mixed[..., j], self.quantiles[:, j]) for j in range(mixed.shape[-1])]
+        return np.stack(columns, axis=-1)
+
+
+def _extended(scores: FloatArray, quantiles: FloatArray) -> FloatArray:
+    """Quantiles at any normal scores: linear between those of the grid, and with the outermost slope beyond."""
+    step = GRID[1] - GRID[0]
+    inside = np.interp(scores, GRID, quantiles)
+    below = np.minimum(scores - GRID[0], 0.0) * (quantiles[1] - quantiles[0]) / step
+    above = np.maximum(scores - GRID[-1], 0.0) * (quantiles[-1] - quantiles[-2]) / step
+    extended: FloatArray = inside + below + above
+    return extended
+
+
+def _root(correlation: FloatArray) -> FloatArray:
+    """Cholesky root of the nearest-by correlation matrix that has one (pairs with gaps may contradict each other)."""
+    values, vectors = np.linalg.eigh(correlation)
+    whole = (vectors * np.maximum(values, 1e-6)) @ vectors.T
+    spread = np.sqrt(np.diag(whole))
+    root = np.linalg.cholesky(whole / np.outer(spread, spread))
+    exact: FloatArray = root / np.sqrt((root**2).sum(axis=1, keepdims=True))
+    return exact
+
+
+# MERGED: What is known of the outcomes whatever model predicts them: names, limits and noise.
+
+WIDENING = 1.5
+"""How many observed ranges the bounds go beyond them on either side.
+
+Wide enough for courses that no expert lets happen: in the simulator, treating at every step doubles the side effects
+that experts were seen to accept. Narrow enough to keep what a planner can imagine within sight of the data.
+"""
+
+
+@dataclass(frozen=True)
+class OutcomeSpec:
+    """Names, bounds and noise of d outcomes.
+
+    Raises:
+        ValueError: lengths differ, a bound is not finite, low exceeds high, or a noise is negative.
+    """
+
+    features: tuple[str, ...]
+    """Names of the d features."""
+    n_actions: int
+    """A, the number of actions."""
+    low: FloatArray
+    """``[d]`` no prediction is below, raw units."""
+    high: FloatArray
+    """``[d]`` no prediction is above, raw units."""
+    noise_scale: FloatArray
+    """``[d]`` standard deviation of the outcome around its prediction, raw units."""
+    floor: FloatArray
+    """``[d]`` limit at which outcomes pile up from above, raw units; -inf where there is none."""
+    ceiling: FloatArray
+    """``[d]`` limit at which outcomes pile up from below, raw units; inf where there is none."""
+
+    residuals: ResidualNoise | None = None
+    """Law of the residuals; default: normal and independent with ``noise_scale``."""
+
+    relative: tuple[str, ...] = ()
+    """Features that a network corrects in proportion to their current value."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "relative", tuple(self.relative))
+        if not set(self.relative) <= set(self.features):
+            raise ValueError(f"OutcomeSpec: {self.relative} are not all features; those are {self.features}")
+        for name in ("low", "high", "noise_scale"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if array.shape != (len(self.features),) or not np.isfinite(array).all():
+                raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} finite numbers, got {array}")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        for name in ("floor", "ceiling"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if array.shape != (len(self.features),) or np.isnan(array).any():
+                raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} numbers, got {array}")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if (self.low > self.high).any() or (self.noise_scale < 0).any():
+            raise ValueError(f"OutcomeSpec: low must not exceed high and noise not be negative, got {self}")
+
+    def size(self, newest: npt.NDArray[np.floating]) -> FloatArray:
+        """``[.., d]`` what corrections are multiplied by after observations ``[.., d]``: the value itself, or 1."""
+        proportional = np.array([name in self.relative for name in self.features])
+        return np.where(proportional, np.abs(newest.astype(np.float64)), 1.0)
+
+    def noise(self, normals: FloatArray) -> FloatArray:
+        """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""
+        return normals * self.noise_scale if self.residuals is None else self.residuals(normals)
+
+    def expected(self, raw: FloatArray) -> Float32Array:
+        """Expected outcomes ``[.., d]``, float32, where the law says ``raw`` before any limit."""
+        return self.clip(clipped_mean(raw, self.noise_scale, self.floor, self.ceiling))
+
+    def clip(self, raw: npt.NDArray[np.floating]) -> Float32Array:
+        """Outcomes ``[.., d]`` inside the bounds, float32."""
+        # Clipped after rounding to float32: rounding could otherwise step over a bound.
+        return np.clip(raw.astype(np.float32), self.low.astype(np.float32), self.high.astype(np.float32))
+
+
+def outcome_bounds(train: Batch) -> tuple[FloatArray, FloatArray]:
+    """``[d]`` lowest and highest training value, each one and a half ranges further out.
+
+    A feature that was never negative (a volume, a count, a concentration) is not allowed below 0.
+    """
+    rows = train.obs[train.seen].astype(np.float64)
+    lowest, highest = rows.min(axis=0), rows.max(axis=0)
+    margin = WIDENING * (highest - lowest)
+    low = np.where(lowest >= 0, np.maximum(lowest - margin, 0.0), lowest - margin)
+    return low, highest + margin

@@ -1,0 +1,359 @@
+"""Reading a table from a file without changing a cell: CSV as text, Parquet with its own types."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from cirl_gym.data.batch import LARGEST
+from cirl_gym.types import BoolArray, FloatArray, IntArray
+
+LINE = "line"
+"""Name of the index of a table that came from a CSV file: its numbers are lines of the file, the header is line 1."""
+ROW = "row"
+"""Name of the index of a table that came from a Parquet file: its numbers are rows, the first one is row 1."""
+
+
+def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a ``.csv``, ``.csv.gz`` or ``.parquet`` file.
+
+    Every cell of a CSV file stays the text that it is in the file ("007", "12.0" and the empty text among them), so
+    that no id is rounded or merged. The frame's index holds the number of the line (CSV, header = line 1) or of the
+    row (Parquet, first row = 1), for messages.
+
+    Raises:
+        ValueError: the file is absent, empty, has no rows, is cut off, is not UTF-8, has two columns of one name or a
+            column without a name, has a line with too few or too many fields, or is of another kind.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    name = path.name.lower()
+    if name.endswith((".parquet", ".pq")):
+        frame = _read_parquet(path)
+    elif name.endswith((".csv", ".csv.gz")):
+        frame = _read_csv(path)
+    else:
+        raise ValueError(f"{path}: tables are read from .csv, .csv.gz and .parquet files")
+    if frame.empty:
+        raise ValueError(f"{path}: there is a header, but not one row below it")
+    return frame
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    text = _decode(path)
+    if not text.strip():
+        raise ValueError(f"{path}: the file is empty")
+    # strict: a quote that is never closed is a file cut off in the middle, not a field that swallows the rest.
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    records: list[list[str]] = []
+    lines: list[int] = []
+    line = 1
+    try:
+        for record in reader:
+            if not record:
+                pass  # a line without a single character holds nothing
+            elif header is None:
+                header = _header(path, record)
+            elif len(record) != len(header):
+                raise ValueError(f"{path}, line {line}: {len(record)} fields, but the header has {len(header)}")
+            else:
+                records.append(record)
+                lines.append(line)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {line}: not a line of a CSV file ({error})") from error
+    if header is None:
+        raise ValueError(f"{path}: the file is empty")
+    return pd.DataFrame(
+        records, columns=pd.Index(header), index=pd.Index(lines, name=LINE, dtype="int64"), dtype=object
+    )
+
+
+def _decode(path: Path) -> str:
+    content = path.read_bytes()
+    if path.name.lower().endswith(".gz"):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}: not a whole gzip file ({error})") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: the text is not UTF-8; save the table with that encoding") from error
+    if "\0" in text:
+        raise ValueError(f"{path}: the file holds binary data, not UTF-8 text")
+    return text
+
+
+def _header(path: Path, record: Sequence[str]) -> list[str]:
+    names = [name.strip() for name in record]
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise ValueError(f"{path}: the fields must be separated by commas; the first line is {record[0]!r}")
+    return check_names(names, str(path))
+
+
+def check_names(names: Sequence[object], where: str) -> list[str]:
+    """The column names, once it is sure that each is a text and stands for one column.
+
+    Raises:
+        ValueError: a name is no text, empty or there twice.
+    """
+    texts: list[str] = []
+    for number, name in enumerate(names, start=1):
+        if not isinstance(name, str):
+            raise ValueError(f"{where}: the name of column {number} must be a text, got {name!r}")
+        if not name:
+            hint = " (pandas writes its index so; index=False leaves it out)" if number == 1 else ""
+            raise ValueError(f"{where}: column {number} has no name{hint}")
+        if name in texts:
+            raise ValueError(f"{where}: two columns have the name {name!r} ({texts.index(name) + 1} and {number})")
+        texts.append(name)
+    return texts
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        import pyarrow  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise ValueError(
+            f"{path}: Parquet files need pyarrow; install it with: pip install 'cirl-gym[parquet]'"
+        ) from error
+    try:
+        # Nullable types: with the default ones a column of whole numbers with a gap would become floating point.
+        frame = pd.read_parquet(path, engine="pyarrow", dtype_backend="numpy_nullable")
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{path}: not a whole Parquet file ({error})") from error
+    own = list(frame.index.names) in ([LINE], [ROW])  # a table of read_table that was saved again
+    if not own and any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()  # pandas had kept columns such as (id, time) as its index
+    check_names(list(frame.columns), str(path))
+    return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name=ROW), axis=0)
+
+
+# MERGED: From cells to numbers, times and texts. Nothing is guessed: a cell that cannot be read is pointed at.
+
+_SHOWN = 10
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):?(\d\d))?)?", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class BadCell:
+    """One cell that cannot be used."""
+
+    column: str
+    position: int
+    """Position in the frame, from 0."""
+    why: str
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """What to call the rows of a frame in messages."""
+
+    word: str
+    """What the numbers count, "line" (of the file), "row" (first = 1) or "position" (first = 0)."""
+    numbers: IntArray
+    """``[R]``."""
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> RowNames:
+        """Lines or rows of a frame read by :func:`~cirl_gym.tables.cells.read_table`, else positions from 0."""
+        if frame.index.name in (LINE, ROW) and pd.api.types.is_integer_dtype(frame.index):
+            return cls(str(frame.index.name), frame.index.to_numpy(dtype=np.int64))
+        return cls("position", np.arange(len(frame)))
+
+    def __getitem__(self, position: int) -> str:
+        return f"{self.word} {self.numbers[position]}"
+
+
+def refuse(cells: Sequence[BadCell], ids: Sequence[str], rows: RowNames) -> None:
+    """Raise one error that names column, id and row of the bad cells, if there are any.
+
+    Raises:
+        ValueError: there are.
+    """
+    if not cells:
+        return
+    shown = [f"column {c.column!r}, id {ids[c.position]!r}, {rows[c.position]}: {c.why}" for c in cells[:_SHOWN]]
+    if len(cells) == 1:
+        raise ValueError(shown[0])
+    rest = f"\n  ... and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
+    raise ValueError(f"{len(cells)} cells cannot be used:\n  " + "\n  ".join(shown) + rest)
+
+
+def listed(names: Iterable[str]) -> str:
+    """At most ten names for a message, and how many more there are."""
+    names = list(names)
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(repr(name) for name in names[:_SHOWN]) + rest
+
+
+def cells_of(column: pd.Series[Any]) -> npt.NDArray[np.object_]:
+    """The cells as Python objects."""
+    return np.asarray(column.astype(object).to_numpy(), dtype=object)
+
+
+def is_missing(cell: object) -> bool:
+    """An empty field, one of the words NA, NaN and NULL, None, or a missing value of pandas or NumPy."""
+    if isinstance(cell, str):
+        return cell.strip().lower() in ("", "na", "nan", "null")
+    return cell is None or cell is pd.NA or cell is pd.NaT or (isinstance(cell, (float, np.floating)) and cell != cell)
+
+
+def empties(column: pd.Series[Any]) -> BoolArray:
+    """``[R]`` True where a cell is missing."""
+    cells = cells_of(column)
+    known = {cell: is_missing(cell) for cell in {cell for cell in cells if isinstance(cell, str)}}
+    found = [known[cell] if isinstance(cell, str) else is_missing(cell) for cell in cells]
+    return np.array(found, dtype=np.bool_)
+
+
+def numbers(column: pd.Series[Any]) -> tuple[FloatArray, BoolArray]:
+    """``[R]`` float64 values, NaN where missing or bad; ``[R]`` True where a cell is no number."""
+    values = np.full(len(column), np.nan)
+    bad = np.zeros(len(column), dtype=np.bool_)
+    known: dict[str, float | None] = {}
+    for i, cell in enumerate(cells_of(column)):
+        if isinstance(cell, str):
+            if cell not in known:
+                known[cell] = number(cell)
+            value = known[cell]
+        else:
+            value = number(cell)
+        if value is None:
+            bad[i] = True
+        else:
+            values[i] = value
+    return values, bad
+
+
+def number(cell: object) -> float | None:
+    """The number that a cell is, NaN if it is missing, None if it is something else."""
+    if is_missing(cell):
+        return float("nan")
+    if isinstance(cell, str):
+        # Not float() alone: it would also take "1_000", "infinity" and digits of other scripts.
+        return float(cell) if _NUMBER.fullmatch(cell.strip()) else None
+    if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
+        return float(cell)
+    return None
+
+
+def readings(column: pd.Series[Any], name: str) -> tuple[FloatArray, list[BadCell]]:
+    """``[R]`` readings, NaN where missing, and the cells that are no number or beyond what any reading is."""
+    values, bad = numbers(column)
+    cells = cells_of(column)
+    with np.errstate(invalid="ignore"):
+        huge = np.abs(values) > LARGEST
+    faults = [BadCell(name, int(i), f"{cells[i]!r} is not a number") for i in np.flatnonzero(bad)]
+    faults += [
+        BadCell(name, int(i), f"{cells[i]} is beyond {LARGEST:g}, which no reading is") for i in np.flatnonzero(huge)
+    ]
+    return values, faults
+
+
+def texts(column: pd.Series[Any], name: str) -> list[str | None]:
+    """The cells as text, exactly as they came; None where the cell is empty (the word "NA" is a text like any other).
+
+    Raises:
+        ValueError: floating-point numbers so large that two different ones may have been rounded to one.
+    """
+    exact = 2.0**24 if str(column.dtype).lower() == "float32" else 2.0**53
+    found: list[str | None] = []
+    for cell in cells_of(column):
+        if isinstance(cell, str):
+            found.append(cell if cell.strip() else None)
+        elif is_missing(cell):
+            found.append(None)
+        elif isinstance(cell, (float, np.floating)):
+            if abs(float(cell)) >= exact:
+                raise ValueError(
+                    f"column {name!r} holds floating-point numbers as large as {cell:.0f}, to which different ids may "
+                    "have been rounded: read it as text"
+                )
+            found.append(repr(float(cell)))
+        else:
+            found.append(str(cell))
+    return found
+
+
+def times(column: pd.Series[Any], name: str) -> tuple[FloatArray | IntArray, list[BadCell]]:
+    """``[R]`` times that can be compared (ISO times in microseconds), and the bad cells.
+
+    A column is either of numbers or of ISO times ("2020-01-31", "2020-01-31T08:30:00Z"), whichever most cells are.
+    Whole numbers stay whole numbers, so that large ones are not rounded.
+    """
+    cells = cells_of(column)
+    values, no_number = numbers(column)
+    missing = empties(column)
+    plain = not no_number.any()
+    moments = [None if plain else _moment(cell) for cell in cells]
+    iso = sum(m is not None for m in moments) > int((~no_number & ~missing).sum())
+    word = "an ISO time as most others" if iso else "a number or an ISO time (2020-01-31 or 2020-01-31T08:30)"
+    no_time = [m is None for m in moments] if iso else (no_number | np.isinf(values)).tolist()
+    faults = [
+        BadCell(name, i, "the time is empty" if missing[i] else f"{cells[i]!r} is not {word}")
+        for i in range(len(cells))
+        if missing[i] or no_time[i]
+    ]
+    if iso:
+        zones = {m[1] for m in moments if m is not None}
+        if len(zones) == 2:
+            odd = next(i for i, m in enumerate(moments) if m is not None and not m[1])
+            faults.append(BadCell(name, odd, f"{cells[odd]!r} has no time zone, but other cells have one"))
+        return np.array([0 if m is None else m[0] for m in moments], dtype=np.int64), faults
+    if not faults and all(_whole(cell) for cell in cells):
+        return np.array([int(cell) for cell in cells], dtype=np.int64), faults
+    return values, faults
+
+
+def _whole(cell: object) -> bool:
+    if isinstance(cell, str) and not _INTEGER.fullmatch(cell.strip()):
+        return False
+    # Half of what 64 bits hold, so that differences fit as well; nanoseconds since 1970 do.
+    return isinstance(cell, (str, int, np.integer)) and abs(int(cell)) < 2**62
+
+
+def _moment(cell: object) -> tuple[int, bool] | None:
+    """Microseconds since 1970 (UTC if the cell has a zone), and whether it has one."""
+    offset = timedelta(0)
+    if isinstance(cell, datetime) and not is_missing(cell):
+        zone = cell.utcoffset()
+        moment, aware = datetime(*cell.timetuple()[:6], cell.microsecond), zone is not None
+        offset = zone or offset
+    elif isinstance(cell, date):
+        moment, aware = datetime(cell.year, cell.month, cell.day), False
+    elif isinstance(cell, str) and (match := _ISO.fullmatch(cell.strip())):
+        *parts, fraction, sign, hours, minutes = match.groups(default="")
+        try:
+            moment = datetime(*(int(p or 0) for p in parts), microsecond=int(fraction[:6].ljust(6, "0")))  # type: ignore[arg-type,misc]
+        except ValueError:
+            return None
+        aware = cell.strip().endswith("Z") or bool(sign)
+        if sign:
+            offset = int(f"{sign}1") * timedelta(hours=int(hours), minutes=int(minutes))
+    else:
+        return None
+    return (moment - offset - _EPOCH) // timedelta(microseconds=1), aware

@@ -1,0 +1,403 @@
+"""What the columns of a table are, and the choices that only its owner can make."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from cirl_gym.tables.cells import check_names, empties, listed, numbers, texts, times
+from cirl_gym.types import BoolArray, IntArray
+
+End = Literal["terminated", "truncated"]
+LastRow = Literal["observation", "drop_action"]
+Duplicates = Literal["error", "first", "last", "mean"]
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which column plays which part.
+
+    Raises:
+        ValueError: no action or feature is named, one column is named for two parts, or a static one is no feature.
+    """
+
+    id: str
+    """The episode (a patient, or a stay)."""
+    time: str
+    """When, a number or an ISO time; orders the rows of an episode."""
+    action: str | tuple[str, ...]
+    """What was decided after the row's observation. Of several columns every combination of values that is ever taken
+    is one action, "antibiotic=0, ventilation=1"; :attr:`~cirl_gym.tables.report.TableReport.actions` holds the values
+    of each. (What was never taken has no outcomes to learn from.)"""
+    features: tuple[str, ...]
+    """The D observed numbers."""
+    group: str | None = None
+    """Whom the episode belongs to (a patient with several stays); splits are by it. None: every episode alone."""
+    terminated: str | None = None
+    """1 on the last row of an episode if the process ended there."""
+    truncated: str | None = None
+    """1 on the last row of an episode if only watching ended there."""
+    static: tuple[str, ...] = ()
+    """Features that do not change within an episode (age, sex). No action changes them, so they are no outcomes."""
+
+    def __post_init__(self) -> None:
+        for name in ("features", "static"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        features, actions = self.features, self.actions
+        if not actions:
+            raise ValueError("at least one column must be the action (--action)")
+        object.__setattr__(self, "action", actions[0] if len(actions) == 1 else actions)
+        if self.group == self.id:
+            object.__setattr__(self, "group", None)
+        if not features:
+            raise ValueError("at least one feature is needed (--features)")
+        twice = sorted({name for name in self.used if self.used.count(name) > 1})
+        if twice:
+            raise ValueError(f"a column cannot play two parts: {listed(twice)}")
+        unknown = [name for name in self.static if name not in features]
+        if unknown:
+            raise ValueError(f"static: {listed(unknown)} is not among the features {listed(features)}")
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The columns of the action, one or several."""
+        return (self.action,) if isinstance(self.action, str) else tuple(self.action)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The features that can be weighed: those that are not static."""
+        return tuple(name for name in self.features if name not in self.static)
+
+    @property
+    def action_words(self) -> str:
+        """The columns of the action for a message."""
+        return f"column{'s' if len(self.actions) > 1 else ''} {' and '.join(map(repr, self.actions))}"
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All columns that play a part."""
+        others = (self.id, self.time, *self.actions, self.group, self.terminated, self.truncated)
+        return tuple(name for name in others if name is not None) + self.features
+
+    def check(self, names: Sequence[str]) -> None:
+        """Check that a table has them all.
+
+        Raises:
+            ValueError: one is not among ``names``.
+        """
+        check_known(self.used, names)
+
+
+def check_known(wanted: Sequence[str], names: Sequence[str]) -> None:
+    """Check that a table with columns ``names`` has those ``wanted``.
+
+    Raises:
+        ValueError: it has not.
+    """
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        raise ValueError(f"the table has no column {listed(unknown)}; its columns are {', '.join(map(repr, names))}")
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Choices that change what is read from a table; every repair is counted in the report.
+
+    Raises:
+        ValueError: a value is not among those allowed, or a range is empty.
+    """
+
+    end: End | None = None
+    """How episodes end, if the table has no end flags: the process ended with the last action, or only watching did."""
+    last_row: LastRow = "observation"
+    """A final row without an action is the last observation. If no episode has such a row, each one's last action,
+    whose outcome nobody saw, is dropped. If only some have one, that is an error, or ("drop_action") the action on the
+    final row of the others is dropped."""
+    missing_indicator: bool = False
+    """Append a feature ``<name>_missing`` (0 or 1) for every feature that is missing somewhere in the training rows."""
+    duplicates: Duplicates = "error"
+    """Rows of one (id, time) that differ: an error, or keep the first or last of the file, or the mean of readings."""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Plausible (low, high) per feature, both inclusive, infinite where open; readings outside become missing."""
+    lag: tuple[str, ...] = ()
+    """Features that describe the interval after the row's time (a dose given): moved to the next row of the episode."""
+
+    def __post_init__(self) -> None:
+        choices = (("last_row", LastRow), ("duplicates", Duplicates), ("end", End))
+        for name, allowed in choices:
+            value = getattr(self, name)
+            if value not in get_args(allowed) and not (name == "end" and value is None):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(allowed))}, got {value!r}")
+        object.__setattr__(self, "lag", (self.lag,) if isinstance(self.lag, str) else tuple(self.lag))
+        ranges = {str(name): (float(low), float(high)) for name, (low, high) in dict(self.ranges).items()}
+        for name, (low, high) in ranges.items():
+            if math.isnan(low) or math.isnan(high) or low > high:
+                raise ValueError(f"ranges: {name!r} must have low <= high, got ({low}, {high})")
+        object.__setattr__(self, "ranges", ranges)
+
+    def check(self, features: Sequence[str], static: Sequence[str] = ()) -> None:
+        """Check that every feature that an option names is one, and that what is lagged can change.
+
+        Raises:
+            ValueError: it is not, or it cannot.
+        """
+        fixed = [feature for feature in self.lag if feature in static]
+        if fixed:
+            raise ValueError(f"lag: {listed(fixed)} is static, so there is nothing to move to the next row")
+        for name, wanted in (("ranges", tuple(self.ranges)), ("lag", self.lag)):
+            unknown = [feature for feature in wanted if feature not in features]
+            if unknown:
+                raise ValueError(f"{name}: {listed(unknown)} is not among the features {listed(features)}")
+
+
+# MERGED: Telling the columns of a table where that needs no guess; where it would, the error says which option to
+# give.
+#
+# The rules, in order. A name is compared without regard to case, and with blanks and hyphens as underscores.
+#
+# * End flags are the columns named ``terminated`` and ``truncated``.
+# * The id is a column with a well-known name (:data:`EPISODE_NAMES`, :data:`PATIENT_NAMES`) each of whose values goes
+#   with one value of every other such column: a stay has one patient, while a patient may have several stays.
+# * The group is the coarsest of the other well-known ones.
+# * The time is a column with a well-known name (:data:`TIME_NAMES`) that tells the rows of an id apart.
+# * The action is the column of few values that is empty on the last row of the ids and on no other row, since what
+#   would follow that row was not watched; or, if there is none, the column named ``action`` or ``treatment``.
+# * Static features are never found, only given.
+# * The features are all other columns, if all are numbers and none looks like something else: a key, a counter of
+# rows,
+#   a second time, an end flag of another name, or a reward that is empty where the action is.
+
+EPISODE_NAMES = (
+    "id|stay|episode|trajectory|patientunitstayid|(stay|icustay|episode|trajectory|encounter|admission|hadm|visit)_id"
+)
+PATIENT_NAMES = "(patient|subject|person)(_id)?|patientid|uniquepid"
+TIME_NAMES = "t|time|time_?step|step|timestamp|bin|hours?|days?|week|month|visit"
+ACTION_NAMES = "action|treatment"
+MOST_ACTIONS = 20
+"""A column with more values than this is taken for an action only if the user says so."""
+
+_MOST = 0.95  # share of ids that must follow a rule; the exceptions are faults, which reading the table will name
+
+
+def infer_columns(
+    frame: pd.DataFrame,
+    *,
+    id: str | None = None,
+    time: str | None = None,
+    action: str | Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
+    group: str | None = None,
+    terminated: str | None = None,
+    truncated: str | None = None,
+    static: Sequence[str] = (),
+) -> TableColumns:
+    """Find the columns that were not given, by the rules of this module.
+
+    Args:
+        frame: the table, as :func:`~cirl_gym.tables.cells.read_table` returns it or any other.
+        id: the episode's column; likewise the other names, see :class:`~cirl_gym.tables.columns.TableColumns`.
+        time: when.
+        action: what was decided, one column or several.
+        features: what was observed.
+        group: whom an episode belongs to.
+        terminated: the flag of an end of the process.
+        truncated: the flag of an end of watching.
+        static: features that do not change within an episode; they need not be named among the features as well.
+
+    Raises:
+        ValueError: a given column does not exist, or one that was not given cannot be told; the message names the
+            option and the candidates.
+    """
+    names = check_names(list(frame.columns), "the table")
+    decided = (action,) if isinstance(action, str) else tuple(action or ())
+    given = [name for name in (id, time, *decided, group, terminated, truncated) if name is not None]
+    given += [*(features or ()), *static]
+    check_known(given, names)
+    free = [name for name in names if name not in given]
+
+    terminated = terminated or next((name for name in free if _is(name, "terminated")), None)
+    truncated = truncated or next((name for name in free if _is(name, "truncated")), None)
+    free = [name for name in free if name not in (terminated, truncated)]
+    keys = [name for name in free if _is(name, f"{EPISODE_NAMES}|{PATIENT_NAMES}")]
+    if id is None:
+        id = _find_id(frame, keys, free)
+    keys = [name for name in keys if name != id]
+    if group is None:
+        group = _find_group(frame, id, keys)
+    free = [name for name in free if name != id and name not in keys]
+    if time is None:
+        time = _find_time(frame, id, free)
+    free = [name for name in free if name != time]
+
+    last = _last_rows(frame, id, time)
+    ending = {name: _share_ending(frame[name], frame[id], last) for name in free}
+    decided = decided or (_find_action(frame, free, ending),)
+    free = [name for name in free if name not in decided]
+    found = _find_features(frame, free, last, ending) if features is None else list(features)
+    further = [name for name in static if name not in found]
+    # What was found stands in the order of the table, what was given in the order given.
+    observed = [*found, *further] if features else [name for name in names if name in (*found, *further)]
+    return TableColumns(id, time, decided, tuple(observed), group, terminated, truncated, tuple(static))
+
+
+def _is(name: str, known: str) -> bool:
+    return re.fullmatch(known, name.strip().lower().replace(" ", "_").replace("-", "_")) is not None
+
+
+def _codes(frame: pd.DataFrame, name: str) -> IntArray:
+    """``[R]`` equal numbers where the texts of a column are equal; empty cells are -1."""
+    codes, _ = pd.factorize(np.array(texts(frame[name], name), dtype=object))
+    return np.asarray(codes, dtype=np.int64)
+
+
+def _pairs(a: IntArray, b: IntArray) -> int:
+    return len(np.unique(np.stack([a, b]), axis=1).T)
+
+
+def _determines(a: IntArray, b: IntArray) -> bool:
+    return _pairs(a, b) == len(np.unique(a))
+
+
+def _nearly_determines(a: IntArray, b: IntArray) -> bool:
+    # One stay under two patients is a fault of the data, which reading the table will name.
+    return _pairs(a, b) - len(np.unique(a)) <= (1 - _MOST) * len(np.unique(a))
+
+
+def _find_id(frame: pd.DataFrame, keys: Sequence[str], free: Sequence[str]) -> str:
+    codes = {name: _codes(frame, name) for name in keys}
+    # A column that is different in every row names rows, not episodes.
+    episodes = {name: code for name, code in codes.items() if len(np.unique(code)) < len(frame)}
+    finest = [a for a in episodes if all(_nearly_determines(episodes[a], episodes[b]) for b in episodes)]
+    finest.sort(
+        key=lambda a: (not _is(a, EPISODE_NAMES), not all(_determines(episodes[a], episodes[b]) for b in episodes))
+    )
+    if finest:
+        return finest[0]
+    if len(episodes) > 1:
+        why = f"neither of {listed(episodes)} has one value of each of the others"
+    elif keys:
+        why = f"{listed(keys)} is different in every row"
+    else:
+        repeated = [name for name in free if len(np.unique(_codes(frame, name))) < len(frame)]
+        why = f"no column has a well-known name; columns whose values repeat: {listed(repeated) or 'none'}"
+    raise ValueError(f"cannot tell which column is the id of an episode: {why}. Give --id")
+
+
+def _find_group(frame: pd.DataFrame, id: str, keys: Sequence[str]) -> str | None:
+    own = _codes(frame, id)
+    if _is(id, PATIENT_NAMES):  # an episode of a patient does not own the patient
+        keys = [name for name in keys if _is(name, PATIENT_NAMES)]
+    codes = {name: _codes(frame, name) for name in keys}
+    holding = {name: code for name, code in codes.items() if _nearly_determines(own, code)}
+    coarsest = [a for a in holding if all(_determines(holding[b], holding[a]) for b in holding)]
+    coarsest.sort(key=lambda name: not _is(name, PATIENT_NAMES))
+    if coarsest:
+        return coarsest[0]
+    if holding:
+        raise ValueError(f"cannot tell whom an episode belongs to: {listed(holding)} cross each other. Give --group")
+    return None
+
+
+def _find_time(frame: pd.DataFrame, id: str, free: Sequence[str]) -> str:
+    frame = frame[~frame.astype(str).duplicated()]  # a row that is there twice says nothing
+    own = _codes(frame, id)
+
+    def tells_apart(name: str) -> bool:
+        values, faults = times(frame[name], name)
+        repeats = len(frame) - _pairs(own, np.unique(values, return_inverse=True)[1].astype(np.int64))
+        return repeats <= max(2, (1 - _MOST) * len(frame)) and 2 * len(faults) <= len(frame)
+
+    named = [name for name in free if _is(name, TIME_NAMES)]
+    fitting = [name for name in named if tells_apart(name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        why = f"{listed(fitting)} all order the rows of an id"
+    elif named:
+        why = f"{listed(named)} does not tell the rows of one {id!r} apart (is that the episode?)"
+    else:
+        others = [name for name in free if tells_apart(name)]
+        why = f"no column has a well-known name; columns that tell the rows of {id!r} apart: {listed(others) or 'none'}"
+    raise ValueError(f"cannot tell which column is the time: {why}. Give --time")
+
+
+def _last_rows(frame: pd.DataFrame, id: str, time: str) -> BoolArray:
+    """``[R]`` True on the latest row of each id (on all of them, if it is there twice)."""
+    own = _codes(frame, id)
+    values, _ = times(frame[time], time)
+    latest = pd.Series(values).groupby(own).transform("max").to_numpy()
+    last: BoolArray = np.asarray(values == latest, dtype=np.bool_)
+    return last
+
+
+def _share_ending(column: pd.Series, ids: pd.Series, last: BoolArray) -> float:
+    """Share of the ids in which a column is empty on the last row and on no other (ids of one row do not count)."""
+    follows = pd.Series(empties(column) == last).groupby(ids.astype(object).to_numpy()).agg(["all", "size"])
+    several = follows[follows["size"] > 1]
+    return float(several["all"].mean()) if len(several) else 0.0
+
+
+def _values(frame: pd.DataFrame, name: str) -> int:
+    return int(frame[name][~empties(frame[name])].nunique())
+
+
+def _find_action(frame: pd.DataFrame, free: Sequence[str], ending: dict[str, float]) -> str:
+    fitting = [name for name in free if ending[name] >= _MOST and 1 <= _values(frame, name) <= MOST_ACTIONS]
+    named = [name for name in free if _is(name, ACTION_NAMES)]
+    both = [name for name in fitting if name in named]
+    for candidates in (both, [] if both else fitting + named):
+        if len(candidates) == 1:
+            return candidates[0]
+    if fitting or named:
+        why = f"it could be {listed(dict.fromkeys(fitting + named))}"
+    else:
+        few = [
+            f"{name} ({_values(frame, name)} values; empty on the last row only in {ending[name]:.0%} of ids)"
+            for name in free
+            if 2 <= _values(frame, name) <= MOST_ACTIONS
+        ]
+        why = "no column is empty on the last row of each id and only there; "
+        why += f"columns of few values: {', '.join(few) or 'none'}"
+    raise ValueError(f"cannot tell which column is the action: {why}. Give --action")
+
+
+def _find_features(frame: pd.DataFrame, free: Sequence[str], last: BoolArray, ending: dict[str, float]) -> list[str]:
+    odd, good = [], []
+    for name in free:
+        why = _why_no_feature(frame, name, last, ending[name])
+        if why:
+            odd.append(f"{name!r} {why}")
+        else:
+            good.append(name)
+    if odd or not good:
+        why = "; ".join(odd) or "no column is left"
+        numeric = listed(good) or "none"
+        raise ValueError(f"cannot tell which columns are features: {why}. Give --features (numbers: {numeric})")
+    return good
+
+
+def _why_no_feature(frame: pd.DataFrame, name: str, last: BoolArray, ending: float) -> str:
+    """What speaks against a column as a feature; empty if nothing does."""
+    values, bad = numbers(frame[name])
+    known = ~np.isnan(values)
+    # Up to one half: single texts among numbers are faults, which reading the table will point at cell by cell.
+    if 2 * bad.sum() > bad.sum() + known.sum():
+        return "is not a number"
+    if not known.any():
+        return "is empty"
+    if _is(name, TIME_NAMES):
+        return "has the name of a time"
+    if ending >= _MOST:
+        return "is empty on the last row of each id, like an action or a reward"
+    if len(frame) > 2 and (np.diff(values) == 1).all():
+        return "counts the rows"
+    if np.isin(values[known], (0, 1)).all() and not values[~last & known].any() and values[last & known].any():
+        return "is 0 except on last rows, like an end flag"
+    return ""

@@ -1,0 +1,295 @@
+"""From sorted rows to padded episodes: which row is the last observation, and how each episode ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.tables.columns import LastRow, TableColumns, TableOptions
+from cirl_gym.tables.report import FeatureCounts
+from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, OBSERVED, Rows, action_names
+from cirl_gym.types import BoolArray, FloatArray, IntArray
+
+MOST_ACTIONS = 50
+"""More different values than this are amounts, not choices."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """N episodes with their readings as observed: nothing is filled yet."""
+
+    obs: FloatArray
+    """``[N, T+1, d]`` readings, NaN where missing and on padding."""
+    state: IntArray
+    """``[N, T+1, d]`` as in :attr:`~cirl_gym.tables.rows.Rows.state`; OBSERVED on padding."""
+    actions: IntArray
+    """``[N, T]``."""
+    lengths: IntArray
+    """``[N]`` number of actions."""
+    terminated: BoolArray
+    """``[N]``."""
+    action_names: tuple[str, ...]
+    action_values: tuple[tuple[str, ...], ...]
+    """Of every action the value of each column of the action."""
+    ids: tuple[str, ...]
+    groups: tuple[str, ...]
+    lone: int
+    """Ids dropped because they have one row only."""
+    last_actions_dropped: int
+    gaps: int
+    """Steps longer than one and a half times the median step."""
+
+    @property
+    def live(self) -> BoolArray:
+        """``[N, T+1]`` True on observations, False on padding."""
+        live: BoolArray = np.arange(self.obs.shape[1]) <= self.lengths[:, None]
+        return live
+
+
+def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Episodes:
+    """Cut sorted rows, one per (id, time), into episodes.
+
+    Raises:
+        ValueError: an action is missing before the last row, some but not all episodes end without an action, the end
+            is not stated, stated twice or stated too early, nothing is left, or only one action was ever taken.
+    """
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(rows.episode) != 0]))
+    sizes = np.diff(np.append(starts, len(rows.episode)))
+    action, dropped = _without_last_action(rows, columns.action_words, starts, sizes, options.last_row)
+    kept = sizes > 1
+    if not kept.any():
+        raise ValueError("no id has two rows: there is no action whose outcome was observed")
+    terminated = _ends(rows, columns, options, starts, sizes, kept)
+
+    starts, sizes = starts[kept], sizes[kept]
+    n, longest = len(starts), int(sizes.max())
+    live = np.arange(longest) < sizes[:, None]
+    index = (starts[:, None] + np.arange(longest))[live]
+    obs = np.full((n, longest, len(rows.features)), np.nan)
+    state = np.zeros(obs.shape, dtype=np.int64)
+    obs[live], state[live] = rows.values[index], rows.state[index]
+    codes = np.full((n, longest), -1, dtype=np.int64)
+    codes[live] = action[index]
+    taken = codes[:, :-1][live[:, 1:]]
+    present = np.unique(taken)
+    values = tuple(rows.action_values[code] for code in present)
+    names = action_names(columns.actions, values)
+    if len(present) < 2:
+        raise ValueError(
+            f"{columns.action_words}: only one action, {names[0]!r}, is ever taken (with an "
+            "outcome observed): without a choice there is nothing to learn from"
+        )
+    if len(present) > MOST_ACTIONS:
+        verb = "has" if len(columns.actions) == 1 else "have"
+        raise ValueError(
+            f"{columns.action_words} {verb} {len(present)} different values: an action is one of at most "
+            f"{MOST_ACTIONS} choices; put amounts into classes first"
+        )
+    actions = np.where(live[:, 1:], np.searchsorted(present, codes[:, :-1]), 0)
+    owners = rows.episode[starts]
+    return Episodes(
+        obs=obs,
+        state=state,
+        actions=actions.astype(np.int64),
+        lengths=(sizes - 1).astype(np.int64),
+        terminated=terminated,
+        action_names=names,
+        action_values=values,
+        ids=tuple(rows.ids[i] for i in owners),
+        groups=tuple(rows.groups[i] for i in owners),
+        lone=int((~kept).sum()),
+        last_actions_dropped=dropped,
+        gaps=_gaps(rows.time[index], rows.episode[index]),
+    )
+
+
+def _without_last_action(
+    rows: Rows, words: str, starts: IntArray, sizes: IntArray, rule: LastRow
+) -> tuple[IntArray, int]:
+    """Actions ``[R]`` with none on the last row of any id, and how many ids of several rows lost one by that."""
+    last = starts + sizes - 1
+    missing = rows.action < 0
+    missing[last] = False
+    if missing.any():
+        where = np.flatnonzero(missing)
+        more = f" and in {len(where) - 1} more rows" if len(where) > 1 else ""
+        raise ValueError(
+            f"{words}, {rows.where(int(where[0]))}: the action is missing{more}; only the last row of an "
+            "id may have none"
+        )
+    acted = rows.action[last] >= 0
+    # An id of one row without an action says nothing about the table's rule, and is dropped whatever the rule is.
+    telling = acted | (sizes > 1)
+    if rule == "observation" and acted[telling].any() and not acted[telling].all():
+        few = acted if 2 * acted[telling].sum() <= telling.sum() else telling & ~acted
+        odd = np.flatnonzero(few)
+        has, most = ("an", "none, as it is the last observation") if acted[odd[0]] else ("no", "one")
+        raise ValueError(
+            f"{words}, {rows.where(int(last[odd[0]]))}: the last row of the id has {has} action, but in "
+            f"{telling.sum() - len(odd)} of {telling.sum()} ids it has {most}. Complete the table, or drop the actions "
+            "on last rows, whose outcome was not observed (--last-row drop_action)"
+        )
+    action = rows.action.copy()
+    action[last] = -1
+    return action, int((acted & (sizes > 1)).sum())
+
+
+def _ends(
+    rows: Rows, columns: TableColumns, options: TableOptions, starts: IntArray, sizes: IntArray, kept: BoolArray
+) -> BoolArray:
+    """``[kept]`` whether the process ended, by the flags of the table or the user's word."""
+    names = [name for name in (columns.terminated, columns.truncated) if name is not None]
+    if not names:
+        if options.end is None:
+            raise ValueError(
+                "the table does not say how its episodes end: there are no columns 'terminated' and 'truncated'. Say "
+                "--end terminated (the process itself ended, nothing follows) or --end truncated (only watching ended)"
+            )
+        return np.full(int(kept.sum()), options.end == "terminated")
+    if options.end is not None:
+        raise ValueError(f"the table's own column {names[0]!r} says how each episode ends: leave out --end")
+    last = starts + sizes - 1
+    early = (rows.flags == 1).any(axis=1)
+    early[last] = False
+    if early.any():
+        row = int(np.flatnonzero(early)[0])
+        name = (columns.terminated, columns.truncated)[int(rows.flags[row].argmax())]
+        raise ValueError(f"column {name!r}, {rows.where(row)}: the end is marked before the last row of the id")
+    flags = rows.flags[last[kept]]
+    if len(names) == 2:
+        wrong = (flags < 0).any(axis=1) | (flags.sum(axis=1) != 1)
+        what = "exactly one of the two must be 1"
+    else:
+        wrong, what = (flags < 0).all(axis=1), "it must be 0 or 1"
+    if wrong.any():
+        row = int(last[kept][np.flatnonzero(wrong)[0]])
+        raise ValueError(f"columns {' and '.join(map(repr, names))}, {rows.where(row)}, the last row of the id: {what}")
+    ended: BoolArray = flags[:, 0] == 1 if columns.terminated is not None else flags[:, 1] == 0
+    return ended
+
+
+def _gaps(time: FloatArray | IntArray, episode: IntArray) -> int:
+    steps = np.diff(time)[np.diff(episode) == 0]
+    return int((steps > 1.5 * np.median(steps)).sum())
+
+
+# MERGED: Missing readings: carried forward inside an episode, then filled by the median of the training episodes.
+#
+# Those of static features are carried to all of the episode.
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Episodes without a gap."""
+
+    batch: Batch
+    """All episodes, training and other."""
+    medians: dict[str, float]
+    """Per feature: of the readings of the training episodes, before anything was carried forward."""
+    indicators: tuple[str, ...]
+    """Features appended to tell where a reading is missing."""
+    features: tuple[FeatureCounts, ...]
+    """What was carried forward and filled, over all episodes."""
+
+
+def lag_features(episodes: Episodes, features: Sequence[str], lagged: Sequence[str]) -> Episodes:
+    """Move the readings of some features to the next row of the episode; the first row then has none."""
+    obs, state = episodes.obs.copy(), episodes.state.copy()
+    for name in lagged:
+        j = features.index(name)
+        obs[:, 1:, j], state[:, 1:, j] = episodes.obs[:, :-1, j], episodes.state[:, :-1, j]
+        obs[:, 0, j], state[:, 0, j] = np.nan, EMPTY
+    obs[~episodes.live], state[~episodes.live] = np.nan, OBSERVED
+    return replace(episodes, obs=obs, state=state)
+
+
+def carry_forward(obs: FloatArray) -> FloatArray:
+    """``[N, T+1, d]`` each missing reading replaced by the last one before it in the same episode, if there is one."""
+    index = np.where(np.isnan(obs), 0, np.arange(obs.shape[1])[None, :, None])
+    return np.take_along_axis(obs, np.maximum.accumulate(index, axis=1), axis=1)
+
+
+def spread(obs: FloatArray, static: Sequence[int]) -> FloatArray:
+    """``[N, T+1, d]`` each missing reading of a static feature replaced by the first one of its episode, if any.
+
+    What never changes is known at t = 0 whenever it was written down.
+    """
+    known = obs.copy()
+    for j in static:
+        column = obs[..., j]
+        first = np.take_along_axis(column, (~np.isnan(column)).argmax(axis=1)[:, None], axis=1)
+        known[..., j] = np.where(np.isnan(column), first, column)
+    return known
+
+
+def training_medians(obs: FloatArray, features: Sequence[str]) -> FloatArray:
+    """``[d]`` medians of the readings ``[n, T+1, d]`` of the training episodes.
+
+    Raises:
+        ValueError: a feature has not one reading there.
+    """
+    rows = obs.reshape(-1, obs.shape[-1])
+    for j, name in enumerate(features):
+        if np.isnan(rows[:, j]).all():
+            raise ValueError(f"column {name!r} has no reading in the training episodes: leave it out of --features")
+    medians: FloatArray = np.nanmedian(rows, axis=0)
+    return medians
+
+
+def fill(
+    episodes: Episodes, features: Sequence[str], training: BoolArray, indicator: bool, static: Sequence[str] = ()
+) -> Filled:
+    """Fill every gap; only episodes in ``training [N]`` decide what with.
+
+    A static feature takes the value that any row of its episode has, and has no indicator.
+
+    Raises:
+        ValueError: a feature has no reading in training, or has the name that an indicator needs.
+    """
+    obs, live = episodes.obs, episodes.live
+    missing = np.isnan(obs) & live[..., None]
+    medians = training_medians(obs[training], features)
+    carried = carry_forward(spread(obs, [features.index(name) for name in static]))
+    unknown = np.isnan(carried) & live[..., None]
+    complete = np.where(unknown, medians, carried)
+    complete[~live] = 0.0
+
+    flagged = [
+        j for j, name in enumerate(features) if indicator and name not in static and missing[training][..., j].any()
+    ]
+    names = tuple(f"{features[j]}_missing" for j in flagged)
+    taken = sorted(set(names) & set(features))
+    if taken:
+        raise ValueError(f"the table already has a feature {taken[0]!r}: rename it, or do without --missing-indicator")
+    batch = Batch(
+        obs=np.concatenate([complete, missing[..., flagged]], axis=2, dtype=np.float64),
+        actions=episodes.actions,
+        lengths=episodes.lengths,
+        terminated=episodes.terminated,
+        truncated=~episodes.terminated,
+        features=(*features, *names),
+        action_names=episodes.action_names,
+        ids=episodes.ids,
+        groups=episodes.groups,
+    )
+    counts = _counts(episodes.state, missing & ~unknown, unknown, features)
+    return Filled(batch, dict(zip(features, medians.tolist(), strict=True)), names, counts)
+
+
+def _counts(
+    state: IntArray, carried: BoolArray, filled: BoolArray, features: Sequence[str]
+) -> tuple[FeatureCounts, ...]:
+    return tuple(
+        FeatureCounts(
+            name=name,
+            empty=int((state[..., j] == EMPTY).sum()),
+            below=int((state[..., j] == BELOW).sum()),
+            above=int((state[..., j] == ABOVE).sum()),
+            carried=int(carried[..., j].sum()),
+            filled=int(filled[..., j].sum()),
+        )
+        for j, name in enumerate(features)
+    )

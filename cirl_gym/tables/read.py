@@ -1,0 +1,370 @@
+"""What a person should look at before believing a result: features that give the action away, and mixed units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcomes import with_lags
+from cirl_gym.data.rules import masked
+from cirl_gym.tables.cells import check_names, read_table
+from cirl_gym.tables.columns import TableColumns, TableOptions, infer_columns
+from cirl_gym.tables.episodes import Episodes, Filled, cut_episodes, fill, lag_features
+from cirl_gym.tables.report import EpisodeCounts, RowCounts, TableReport
+from cirl_gym.tables.rows import blanks_apart, check_static, limit_ranges, merge_duplicates, parse_rows, sort_rows
+from cirl_gym.types import BoolArray, FloatArray, IntArray
+
+CELSIUS = (25.0, 45.0)
+"""No living patient's temperature lies outside, in degrees Celsius ..."""
+FAHRENHEIT = (77.0, 113.0)
+"""... which in degrees Fahrenheit is this range. The two do not touch, so that a column with both has two units."""
+
+_DETERMINED = 0.99
+_NEIGHBOURS = 3
+
+
+def mixed_units(values: FloatArray, features: Sequence[str]) -> dict[str, str]:
+    """Temperatures in two units: a warning per feature, for readings ``[.., d]``.
+
+    Only columns with "temp" in their name are looked at: for other quantities the ranges of two usual units overlap, so
+    that no rule could tell units from patients.
+    """
+    warnings = {}
+    for j, name in enumerate(features):
+        if "temp" not in name.lower():
+            continue
+        celsius, fahrenheit = (
+            int(((values[..., j] >= low) & (values[..., j] <= high)).sum()) for low, high in (CELSIUS, FAHRENHEIT)
+        )
+        if celsius and fahrenheit:
+            warnings[name] = (
+                f"column {name!r} mixes units: {celsius} readings can only be degrees Celsius "
+                f"({CELSIUS[0]:g} to {CELSIUS[1]:g}), {fahrenheit} only degrees Fahrenheit "
+                f"({FAHRENHEIT[0]:g} to {FAHRENHEIT[1]:g})"
+            )
+    return warnings
+
+
+def action_leaks(episodes: Episodes, features: Sequence[str]) -> list[str]:
+    """A warning for each feature that equals, or in more than 99 % of rows determines, the action of its own row.
+
+    "Determines" is measured on patients that were not looked at: the groups are dealt into two halves, and the action
+    of each row is told from the rows of the other half that have the same reading, or the nearest ones. What counts is
+    that this is right in more than 99 % of the rows and halves the errors of always telling the most frequent action.
+    """
+    live = np.arange(episodes.actions.shape[1]) < episodes.lengths[:, None]
+    taken = episodes.actions[live]
+    owners = np.unique(np.array(episodes.groups), return_inverse=True)[1]
+    half = np.broadcast_to((owners % 2 == 1)[:, None], live.shape)[live]
+    warnings = []
+    # Each column of the action on its own: a reading may give one of two decisions away.
+    for values in zip(*episodes.action_values, strict=True):
+        codes = np.array([_number(value) for value in values])[taken]
+        different = list(dict.fromkeys(values))
+        actions = np.array([different.index(value) for value in values])[taken]
+        for j, name in enumerate(features):
+            said = _leak(episodes.obs[:, :-1, j][live], actions, codes, half)
+            if said:
+                warnings.append(f"feature {name!r} {said}{_ADVICE}")
+    return list(dict.fromkeys(warnings))
+
+
+_ADVICE = ": it may have been recorded after the decision. Lag it by one row (--lag) or leave it out"
+
+
+def _leak(readings: FloatArray, actions: IntArray, codes: FloatArray, half: BoolArray) -> str:
+    """What a feature ``[n]`` says of the action of its own row; empty if not too much."""
+    known = ~np.isnan(readings)
+    if len(np.unique(readings[known])) > 1 and (readings[known] == codes[known]).all():
+        return "equals the action of its own row"
+    if half.any() and not half.all():
+        right, frequent = told_by(readings, actions, half), np.bincount(actions).max() / len(actions)
+        if right > _DETERMINED and 1 - right < 0.5 * (1 - frequent):
+            return f"tells the action of its own row in {right:.1%} of rows"
+    return ""
+
+
+def told_by(readings: FloatArray, actions: IntArray, half: BoolArray) -> float:
+    """Share of rows whose action is told rightly by readings ``[n]`` from the other half of the patients."""
+    right = 0
+    for side in (False, True):
+        seen, asked = half == side, half != side
+        # A missing reading is a value of its own: that something was not measured may give the action away as well.
+        known, query = np.nan_to_num(readings[seen], nan=np.inf), np.nan_to_num(readings[asked], nan=np.inf)
+        order = np.argsort(known, kind="stable")
+        known, hot = known[order], np.eye(int(actions.max()) + 1)[actions[seen][order]]
+        total = np.concatenate([np.zeros((1, hot.shape[1])), np.cumsum(hot, axis=0)])
+        first, past = np.searchsorted(known, query, side="left"), np.searchsorted(known, query, side="right")
+        alone = past == first
+        first = np.where(alone, np.maximum(first - _NEIGHBOURS, 0), first)
+        past = np.where(alone, np.minimum(past + _NEIGHBOURS, len(known)), past)
+        told = (total[past] - total[first]).argmax(axis=1)
+        right += int((told == actions[asked]).sum())
+    return right / len(actions)
+
+
+def _number(name: str) -> float:
+    try:
+        return float(name)
+    except ValueError:
+        return float("nan")
+
+
+# MERGED: From a table, one row per episode and time, to batches: every row is used, repaired with a count, or refused
+# by name.
+#
+# The steps, in order: read every cell (:mod:`~cirl_gym.tables.rows`), set readings outside their plausible range
+# missing,
+# sort by episode and time, merge duplicates, cut episodes (:mod:`~cirl_gym.tables.episodes`), lag what is to be
+# lagged,
+# split by group, and only then fill what is missing (:mod:`~cirl_gym.tables.episodes`), so that nothing of the episodes
+# held
+# out reaches the training data.
+
+__all__ = [
+    "PreparedTable",
+    "TableColumns",
+    "TableOptions",
+    "TableReport",
+    "from_dataframe",
+    "infer_columns",
+    "prepare_table",
+    "read_table",
+    "split_groups",
+]
+
+
+@dataclass(frozen=True)
+class PreparedTable:
+    """A table as three batches without common groups."""
+
+    train: Batch
+    validation: Batch
+    test: Batch
+    report: TableReport
+    """The account of the whole table."""
+    medians: dict[str, float]
+    """Per feature the median of the training readings, by which gaps at the start of episodes were filled."""
+    indicators: tuple[str, ...]
+    """Features appended to tell where a reading is missing."""
+
+    def with_lags(self, names: Sequence[str]) -> PreparedTable:
+        """The same with features "NAME before" in every batch (:func:`cirl_gym.data.outcomes.with_lags`), which the report says.
+
+        Raises:
+            ValueError: a name is no feature, or there is a feature of the new name.
+        """
+        if not names:
+            return self
+        return replace(
+            self,
+            train=with_lags(self.train, names),
+            validation=with_lags(self.validation, names),
+            test=with_lags(self.test, names),
+            report=replace(self.report, before=(*self.report.before, *names)),
+        )
+
+    def masked(self, forbid: Sequence[str]) -> PreparedTable:
+        """The same with what rules left to choose from (:func:`cirl_gym.data.rules.masked`) in every batch.
+
+        Raises:
+            ValueError: a rule cannot be read, or an action was taken that is forbidden; the message names the episode.
+        """
+        train, validation, test = (masked(batch, forbid) for batch in (self.train, self.validation, self.test))
+        return replace(self, train=train, validation=validation, test=test)
+
+    @property
+    def action_map(self) -> tuple[dict[str, str], ...]:
+        """``[A]`` by the number of an action: the value of each column of the action."""
+        return self.report.actions
+
+
+def from_dataframe(
+    frame: pd.DataFrame, columns: TableColumns | None = None, options: TableOptions | None = None
+) -> tuple[Batch, TableReport]:
+    """The whole table as one batch, all of it treated as training data.
+
+    Gaps at the start of episodes are filled by medians of **all** episodes. To hold episodes out, use
+    :func:`prepare_table`, which splits first: splitting this batch afterwards would let the medians carry information
+    from one part into the other.
+
+    Args:
+        frame: one row per (id, time), in any order.
+        columns: which column is what; None: :func:`~cirl_gym.tables.columns.infer_columns`.
+        options: see :class:`~cirl_gym.tables.columns.TableOptions`.
+
+    Returns:
+        Episodes in the order of their first rows, and the account.
+
+    Raises:
+        ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
+    """
+    options = options or TableOptions()
+    reading = _read(frame, columns, options)
+    everything = np.ones(len(reading.episodes.ids), dtype=np.bool_)
+    columns = reading.columns
+    filled = fill(reading.episodes, columns.features, everything, options.missing_indicator, columns.static)
+    return filled.batch, _report(reading, filled, ())
+
+
+def prepare_table(
+    frame: pd.DataFrame,
+    columns: TableColumns | None = None,
+    options: TableOptions | None = None,
+    *,
+    rng: np.random.Generator,
+    validation: float = 0.15,
+    test: float = 0.15,
+) -> PreparedTable:
+    """Split a table by group into training, validation and test batches, then fill its gaps by training medians.
+
+    Each batch is padded to its own longest episode, and which groups it holds depends on the names of the groups and
+    on ``rng`` alone: what stands in the rows of the others changes nothing in the training batch. (Only the list of
+    actions is common to all; an action that training never sees is reported.)
+
+    Args:
+        frame: one row per (id, time), in any order.
+        columns: which column is what; None: :func:`~cirl_gym.tables.columns.infer_columns`.
+        options: see :class:`~cirl_gym.tables.columns.TableOptions`.
+        rng: draws the split.
+        validation: share of the groups, at least one.
+        test: share of the groups, at least one.
+
+    Raises:
+        ValueError: as :func:`from_dataframe`; or there are fewer than three groups.
+    """
+    options = options or TableOptions()
+    reading = _read(frame, columns, options)
+    train_part, validation_part, test_part = split_groups(reading.episodes.groups, rng, validation, test)
+    columns = reading.columns
+    filled = fill(reading.episodes, columns.features, train_part, options.missing_indicator, columns.static)
+    train = _trimmed(filled.batch.take(train_part))
+    unseen = sorted(set(range(train.n_actions)) - set(train.actions[train.mask].tolist()))
+    warnings = [f"action {train.action_names[a]!r} is never taken in the training episodes" for a in unseen]
+    return PreparedTable(
+        train=train,
+        validation=_trimmed(filled.batch.take(validation_part)),
+        test=_trimmed(filled.batch.take(test_part)),
+        report=_report(reading, filled, tuple(warnings)),
+        medians=filled.medians,
+        indicators=filled.indicators,
+    )
+
+
+def split_groups(
+    groups: Sequence[str], rng: np.random.Generator, validation: float, test: float
+) -> tuple[BoolArray, BoolArray, BoolArray]:
+    """``[N]`` masks of training, validation and test episodes; all episodes of a group are on one side.
+
+    Raises:
+        ValueError: a share is not inside (0, 1), nothing is left for training, or there are fewer than three groups.
+    """
+    if not (0 < validation < 1 and 0 < test < 1 and validation + test < 1):
+        raise ValueError(
+            f"the shares of validation and test must be positive and leave a rest, got {validation} and {test}"
+        )
+    names = sorted(set(groups))
+    if len(names) < 3:
+        raise ValueError(
+            f"{len(names)} groups cannot be split into training, validation and test episodes: three are needed"
+        )
+    held_out = max(round(test * len(names)), 1)
+    watched = max(min(round(validation * len(names)), len(names) - held_out - 1), 1)
+    held_out = min(held_out, len(names) - watched - 1)
+    part = np.zeros(len(names), dtype=np.int64)
+    order = rng.permutation(len(names))
+    part[order[:held_out]] = 2
+    part[order[held_out : held_out + watched]] = 1
+    of_group = dict(zip(names, part.tolist(), strict=True))
+    side = np.array([of_group[group] for group in groups])
+    return side == 0, side == 1, side == 2
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A table that was read and cut, but not filled, and what was counted on the way."""
+
+    columns: TableColumns
+    unused: tuple[str, ...]
+    end: str
+    episodes: Episodes
+    rows: RowCounts
+    ids: int
+    regrouped: int
+    resorted: int
+    warnings: tuple[str, ...]
+
+
+def _read(frame: pd.DataFrame, columns: TableColumns | None, options: TableOptions) -> _Reading:
+    names = check_names(list(frame.columns), "the table")
+    if frame.empty:
+        raise ValueError("the table has no rows")
+    columns = columns or infer_columns(frame)
+    columns.check(names)
+    options.check(columns.features, columns.static)
+    parsed = parse_rows(frame, columns)
+    mixed = mixed_units(parsed.values, parsed.features)
+    ordered, regrouped, resorted = sort_rows(limit_ranges(parsed, dict(options.ranges)))
+    rows, identical, merged = merge_duplicates(ordered, options.duplicates, tuple(mixed))
+    check_static(rows, columns.static)
+    episodes = lag_features(cut_episodes(rows, columns, options), columns.features, options.lag)
+    warnings = [*blanks_apart(parsed.ids), *mixed.values(), *action_leaks(episodes, columns.features)]
+    if episodes.last_actions_dropped and episodes.terminated.any():
+        warnings.append(
+            f"{int(episodes.terminated.sum())} episodes end terminated, but last actions were dropped for want of an "
+            "outcome: these ends are dated one step early"
+        )
+    return _Reading(
+        columns=columns,
+        unused=tuple(name for name in names if name not in columns.used),
+        end=options.end or "flags",
+        episodes=episodes,
+        rows=RowCounts(
+            read=len(frame),
+            used=int(episodes.live.sum()),
+            identical=identical,
+            merged=merged,
+            lone=episodes.lone,
+        ),
+        ids=len(parsed.ids),
+        regrouped=regrouped,
+        resorted=resorted,
+        warnings=tuple(warnings),
+    )
+
+
+def _report(reading: _Reading, filled: Filled, more_warnings: tuple[str, ...]) -> TableReport:
+    batch = filled.batch
+    return TableReport(
+        columns=reading.columns,
+        unused=reading.unused,
+        end=reading.end,
+        rows=reading.rows,
+        episodes=EpisodeCounts(
+            read=reading.ids,
+            used=len(batch),
+            lone=reading.episodes.lone,
+            groups=len(set(batch.groups)),
+            steps=batch.n_steps,
+            last_actions_dropped=reading.episodes.last_actions_dropped,
+            terminated=int(batch.terminated.sum()),
+            truncated=int(batch.truncated.sum()),
+            regrouped=reading.regrouped,
+            resorted=reading.resorted,
+            gaps=reading.episodes.gaps,
+        ),
+        features=filled.features,
+        actions=tuple(
+            dict(zip(reading.columns.actions, values, strict=True)) for values in reading.episodes.action_values
+        ),
+        warnings=reading.warnings + more_warnings,
+    )
+
+
+def _trimmed(batch: Batch) -> Batch:
+    longest = int(batch.lengths.max())
+    return replace(batch, obs=batch.obs[:, : longest + 1], actions=batch.actions[:, :longest])

@@ -1,0 +1,256 @@
+"""The study of a search in Optuna: which trials there are, on disk or in a database, and which is next.
+
+A study outlives the process that began it. A trial that was killed is tried again, and what a trial draws depends on
+the seed and on its place in the search alone, so that a search that was interrupted ends as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cirl_gym.tuning.search import Choice, Search
+from cirl_gym.tuning.tuning import Sampler, Verdict, shown
+
+try:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalFileSymlinkLock
+    from optuna.trial import FrozenTrial, TrialState
+    from sqlalchemy.exc import DBAPIError
+except ImportError as error:
+    raise ImportError('tuning needs Optuna: pip install "cirl-gym[tune]"') from error
+
+FIRST_TRIALS = 5
+"""Trials that have to be finished before another can be pruned."""
+FIRST_EPOCHS = 10
+"""Epochs that every trial gets: a small learning rate begins slowly."""
+_SETTINGS, _ROOT, _DIVERGED, _HOST, _PROCESS = "settings", "again", "diverged", "host", "process"
+
+
+def open_study(storage: str | os.PathLike[str], name: str, settings: dict[str, Any], prune: bool) -> optuna.Study:
+    """Begin a study, or go on with it.
+
+    Args:
+        storage: a journal file (it is made); an SQLite file (``.db``, ``.sqlite``, ``.sqlite3``); or the URL of a
+            database as SQLAlchemy takes it, which machines can share.
+        name: several studies can share one storage.
+        settings: for JSON; all that the trials depend on.
+        prune: stop trials whose validation loss is above the median of the others' at the same epoch.
+
+    Raises:
+        ValueError: the study is there and was begun with other settings, or the storage cannot be opened.
+    """
+    pruner = optuna.pruners.MedianPruner(FIRST_TRIALS, FIRST_EPOCHS) if prune else optuna.pruners.NopPruner()
+    with quiet():
+        try:
+            study = optuna.create_study(
+                storage=_storage(storage), study_name=name, direction="minimize", pruner=pruner, load_if_exists=True
+            )
+        # Drivers are missing, servers do not answer, files are damaged: each in its own library's way.
+        except Exception as error:
+            raise ValueError(f"the study cannot be opened in {shown(storage)!r}: {error}") from error
+    wanted = json.loads(json.dumps(settings))
+    begun = study.user_attrs.get(_SETTINGS)
+    if begun is None:
+        study.set_user_attr(_SETTINGS, wanted)
+    elif begun != wanted:
+        raise ValueError(
+            f"the study {name!r} in {shown(storage)!r} was begun with other settings: "
+            f"{'; '.join(_differences(begun, wanted))}. Take another storage or another name for the study"
+        )
+    return study
+
+
+def _differences(begun: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """The names of what differs, with both values where they are short."""
+    for key in sorted(begun.keys() | wanted.keys()):
+        before, now = begun.get(key), wanted.get(key)
+        if isinstance(before, dict) and isinstance(now, dict):
+            yield from _differences(before, now, f"{where}{key}.")
+        elif before != now:
+            values = f" ({before}, now {now})" if len(f"{before}{now}") < 40 else ""
+            yield f"{where}{key}{values}"
+
+
+def _storage(storage: str | os.PathLike[str]) -> optuna.storages.BaseStorage:
+    text = os.fspath(storage)
+    if "://" in text:
+        return _database(text)
+    path = Path(text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix in (".db", ".sqlite", ".sqlite3"):
+        return _database(f"sqlite:///{path.resolve()}")
+    # Symbolic links need a privilege on Windows.
+    lock = (JournalFileOpenLock if os.name == "nt" else JournalFileSymlinkLock)(text)
+    _drop_torn_line(path, lock)
+    return JournalStorage(JournalFileBackend(text, lock_obj=lock))
+
+
+def _database(url: str, waits: tuple[float, ...] = (0.5, 1.0, 2.0)) -> optuna.storages.RDBStorage:
+    """A database with Optuna's tables, which are made if need be.
+
+    Where two machines begin at one time, both want to make them and one of them fails: it looks again.
+    """
+    # SQLite lets one write at a time, the others wait.
+    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {}
+    try:
+        return optuna.storages.RDBStorage(url, engine_kwargs=options)
+    except DBAPIError:
+        if not waits:
+            raise
+    time.sleep(waits[0])
+    return _database(url, waits[1:])
+
+
+def _drop_torn_line(path: Path, lock: JournalFileOpenLock | JournalFileSymlinkLock) -> None:
+    """Cut off what a killed process left of a line, which would be glued to the next and spoil both."""
+    if not path.exists() or path.read_bytes()[-1:] in (b"", b"\n"):
+        return
+    lock.acquire()
+    try:
+        content = path.read_bytes()  # again: the end of the line may only have been on its way
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+class Shuffled(optuna.samplers.BaseSampler):
+    """Random search without repetition: the combinations in an order that the seed fixes.
+
+    The combination of a trial depends on its place alone, so that machines that share a study try different ones.
+    """
+
+    def __init__(self, search: Search, seed: int) -> None:
+        self._search = search
+        self._order = np.random.default_rng([seed, 0]).permutation(search.combinations)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
+        """Nothing: every row is asked for on its own."""
+        return {}
+
+    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def sample_independent(self, study: optuna.Study, trial: FrozenTrial, param_name: str, _: Any) -> Any:
+        """The row's entry in the combination of the trial."""
+        index = self._order[place(trial, trials_of(study)) % len(self._order)]
+        return self._search.combination(int(index))[param_name]
+
+
+def next_trial(study: optuna.Study, search: Search, sampler: Sampler, seed: int) -> tuple[optuna.Trial, int] | None:
+    """The next trial and its place in the search; None: every combination has been tried."""
+    trials = trials_of(study)
+    fresh = sum(_ROOT not in trial.user_attrs for trial in trials)
+    waiting = any(trial.state == TrialState.WAITING for trial in trials)
+    if sampler == "random":
+        if fresh >= search.combinations and not waiting:
+            return None
+        study.sampler = Shuffled(search, seed)
+    else:
+        drawn = int(np.random.SeedSequence([seed, 1, fresh]).generate_state(1)[0])
+        study.sampler = optuna.samplers.TPESampler(seed=drawn)
+    trial = study.ask()
+    trial.set_user_attr(_PROCESS, os.getpid())
+    trial.set_user_attr(_HOST, socket.gethostname())  # last: whoever reads it finds the process, too
+    trials = trials_of(study)
+    return trial, place(trials[trial.number], trials)
+
+
+def choose(trial: optuna.Trial, search: Search) -> Choice:
+    """An entry of every row."""
+    return {p.name: trial.suggest_categorical(p.name, list(p.values)) for p in search.parameters}
+
+
+def place(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> int:
+    """Number of the trial in the search; a second attempt at a trial has the place of the first."""
+    root = trial.user_attrs.get(_ROOT, trial.number)
+    return int(root) - sum(_ROOT in earlier.user_attrs for earlier in trials[:root])
+
+
+def requeue_stopped(study: optuna.Study) -> int:
+    """Put trials that were stopped or killed on this machine back into the queue, with their combinations.
+
+    A trial that runs on another machine is left alone: whether it still runs cannot be seen from here.
+
+    Returns:
+        How many.
+    """
+    latest: dict[int, FrozenTrial] = {}
+    for trial in trials_of(study):
+        latest[trial.user_attrs.get(_ROOT, trial.number)] = trial
+    queued = 0
+    for root, trial in latest.items():
+        if trial.state == TrialState.RUNNING and _is_dead(trial):
+            study.tell(trial.number, state=TrialState.FAIL)
+        elif verdict(trial) != "stopped":
+            continue
+        study.enqueue_trial(trial.params, user_attrs={_ROOT: root})
+        queued += 1
+    return queued
+
+
+def _is_dead(trial: FrozenTrial) -> bool:
+    if trial.user_attrs.get(_HOST) != socket.gethostname():
+        return False
+    process = int(trial.user_attrs[_PROCESS])
+    if process == os.getpid():  # of an earlier call: in this one nothing runs yet
+        return True
+    if os.name == "nt":  # where os.kill would end the process instead of asking for it
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def verdict(trial: FrozenTrial) -> Verdict:
+    """What became of a trial."""
+    verdicts: dict[TrialState, Verdict] = {
+        TrialState.COMPLETE: "finished",
+        TrialState.PRUNED: "pruned",
+        TrialState.FAIL: "diverged" if _DIVERGED in trial.user_attrs else "stopped",
+        TrialState.RUNNING: "running",
+        TrialState.WAITING: "waiting",
+    }
+    return verdicts[trial.state]
+
+
+def counted(study: optuna.Study) -> int:
+    """Trials that came to an end of their own: finished, pruned or diverged."""
+    return sum(verdict(trial) in ("finished", "pruned", "diverged") for trial in trials_of(study))
+
+
+def diverge(study: optuna.Study, trial: optuna.Trial, message: str) -> None:
+    """Record that a training did not stay finite: that is an answer, not an accident."""
+    trial.set_user_attr(_DIVERGED, message)
+    study.tell(trial, state=TrialState.FAIL)
+
+
+def trials_of(study: optuna.Study) -> list[FrozenTrial]:
+    """Every trial, by number."""
+    return study.get_trials(deepcopy=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Optuna says warnings only, as it was before outside."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

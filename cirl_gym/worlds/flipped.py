@@ -1,0 +1,207 @@
+"""What followed a history under a sequence of actions, for every history of some episodes at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Step
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.tumour import TumourParameters, TumourState
+
+
+@dataclass(frozen=True)
+class Futures:
+    """R histories h_t of a batch's episodes, and up to K actions and outcomes after each.
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+
+    episode: IntArray
+    """``[R]`` which episode of the batch."""
+    step: IntArray
+    """``[R]`` t, the number of actions before."""
+    actions: IntArray
+    """``[R, K]`` a_t, a_{t+1}, ...; without meaning where nothing is live."""
+    outcomes: Float32Array
+    """``[R, K, d]`` what was observed after each of them, raw units; without meaning where nothing is live."""
+    live: BoolArray
+    """``[R, K]`` whether the outcome exists; once False it stays so."""
+
+    def __post_init__(self) -> None:
+        rows, steps = self.actions.shape
+        shapes = (self.episode.shape, self.step.shape, self.outcomes.shape[:2], self.live.shape)
+        if shapes != ((rows,), (rows,), (rows, steps), (rows, steps)):
+            raise ValueError(f"Futures: shapes do not agree, actions are {self.actions.shape}, the others {shapes}")
+
+    @property
+    def steps(self) -> int:
+        """K, the most steps ahead."""
+        return int(self.actions.shape[1])
+
+
+def followed(batch: Batch, steps: int) -> tuple[IntArray, IntArray, IntArray, BoolArray]:
+    """Every history at which an action was taken, and the steps after it.
+
+    Returns:
+        ``[R]`` episodes, ``[R]`` steps t, ``[R, K]`` the steps t, t+1, ... (kept inside the batch) and whether an
+        action was taken there.
+    """
+    episode, step = np.nonzero(batch.mask)
+    ahead = step[:, None] + np.arange(min(steps, batch.horizon))
+    return episode, step, np.minimum(ahead, batch.horizon - 1), ahead < batch.lengths[episode][:, None]
+
+
+def taken_futures(batch: Batch, steps: int) -> Futures:
+    """What was really done and observed after every history, at most ``steps`` steps ahead.
+
+    Raises:
+        ValueError: ``steps`` is below 1.
+    """
+    if steps < 1:
+        raise ValueError(f"taken_futures: steps must be at least 1, got {steps}")
+    episode, step, ahead, live = followed(batch, steps)
+    rows = episode[:, None]
+    return Futures(episode, step, batch.actions[rows, ahead], batch.obs[rows, ahead + 1], live)
+
+
+# MERGED: The simulator's answer to "and if something else had been done": the same patients, the same noise, other
+# actions.
+#
+# All that chance decides about a patient is drawn before anybody acts (:class:`Patients`). So two courses of one
+# patient
+# differ by what was done and by nothing else, and an error on the course that nobody saw contains the same noise as
+# one
+# on the course that was seen.
+
+
+@dataclass(frozen=True)
+class Patients:
+    """First observations and noise of n simulated patients.
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+
+    parameters: TumourParameters
+    start: FloatArray
+    """``[n, 2]`` first (x, z)."""
+    noise: FloatArray
+    """``[n, T, 2]`` eps and eta of every step, raw units."""
+
+    def __post_init__(self) -> None:
+        n, wanted = len(self.start), (len(self.start), self.parameters.horizon, 2)
+        if self.start.shape != (n, 2) or self.noise.shape != wanted:
+            raise ValueError(f"Patients: start {self.start.shape} needs noise {wanted}, got {self.noise.shape}")
+
+    @classmethod
+    def draw(cls, parameters: TumourParameters, n: int, rng: np.random.Generator) -> Patients:
+        """Draw n patients and all their noise."""
+        start = tumour.draw_start(parameters, n, rng)
+        return cls(parameters, start, parameters.noise * rng.standard_normal((n, parameters.horizon, 2)))
+
+    def __len__(self) -> int:
+        """Number of patients."""
+        return len(self.start)
+
+    def take(self, rows: IntArray) -> Patients:
+        """The chosen patients."""
+        return Patients(self.parameters, self.start[rows], self.noise[rows])
+
+
+class PatientsWorld:
+    """The simulator with these patients, in order, as a :class:`~cirl_gym.types.World`; it draws nothing."""
+
+    features = tumour.FEATURES
+    n_actions = tumour.N_ACTIONS
+
+    def __init__(self, patients: Patients) -> None:
+        self.patients = patients
+
+    @property
+    def horizon(self) -> int:
+        """Largest number of actions of an episode."""
+        return self.patients.parameters.horizon
+
+    def reset(self, n: int, rng: np.random.Generator) -> tuple[tuple[int, TumourState], Float32Array]:
+        """Begin with all patients.
+
+        Raises:
+            ValueError: n is not their number.
+        """
+        if n != len(self.patients):
+            raise ValueError(f"PatientsWorld: {n} episodes asked for, there are {len(self.patients)} patients")
+        state = tumour.initial_state(self.patients.parameters, self.patients.start)
+        return (0, state), tumour.observe(state).astype(np.float32)
+
+    def step(self, state: tuple[int, TumourState], actions: IntArray, rng: np.random.Generator) -> Step:
+        """One step of equation 22 with the patients' own noise of that step."""
+        t, before = state
+        parameters = self.patients.parameters
+        after = tumour.transition(parameters, before, actions, self.patients.noise[:, t])
+        obs = tumour.observe(after).astype(np.float32)
+        return Step((t + 1, after), obs, obs, tumour.terminal(parameters, after))
+
+
+def flipped_futures(patients: Patients, batch: Batch, steps: int) -> Futures:
+    """From every history of a batch, the course under the *other* action at every step from there on.
+
+    Args:
+        patients: whose noise is replayed.
+        batch: what :func:`cirl_gym.data.rollout.rollout` made of them in :class:`PatientsWorld`, whoever acted.
+        steps: at most so many steps ahead, and no further than actions were taken.
+
+    Returns:
+        The futures; an outcome is live until the flipped course itself has ended. One step ahead, that is the outcome
+        of the action that was not taken.
+
+    Raises:
+        ValueError: ``steps`` is below 1, or the batch is not of these patients.
+    """
+    if steps < 1:
+        raise ValueError(f"flipped_futures: steps must be at least 1, got {steps}")
+    if len(batch) != len(patients) or not np.array_equal(batch.start, patients.start.astype(np.float32)):
+        raise ValueError("flipped_futures: the batch does not begin with these patients")
+    episode, step, ahead, inside = followed(batch, steps)
+    others = 1 - batch.actions[episode[:, None], ahead]
+    state = _states_at(patients, batch, episode, step)
+    outcomes, ended_before = _replay(patients.parameters, state, others, patients.noise[episode[:, None], ahead])
+    return Futures(episode, step, others, outcomes, inside & ~ended_before)
+
+
+def constant_futures(patients: Patients, action: int) -> Futures:
+    """The course of every patient from the start under one action at every step, live until it has ended."""
+    n, steps = len(patients), patients.parameters.horizon
+    actions = np.full((n, steps), action, dtype=np.int64)
+    state = tumour.initial_state(patients.parameters, patients.start)
+    outcomes, ended_before = _replay(patients.parameters, state, actions, patients.noise)
+    return Futures(np.arange(n), np.zeros(n, dtype=np.int64), actions, outcomes, ~ended_before)
+
+
+def _replay(
+    parameters: TumourParameters, state: TumourState, actions: IntArray, noise: FloatArray
+) -> tuple[Float32Array, BoolArray]:
+    """Observations ``[R, K, 2]`` after every action ``[R, K]``, and whether the process had ended before it."""
+    outcomes = np.empty((*actions.shape, 2), dtype=np.float32)
+    ended_before = np.zeros(actions.shape, dtype=np.bool_)
+    for k in range(actions.shape[1]):
+        if k:
+            ended_before[:, k] = ended_before[:, k - 1] | tumour.terminal(parameters, state)
+        state = tumour.transition(parameters, state, actions[:, k], noise[:, k])
+        outcomes[:, k] = tumour.observe(state)
+    return outcomes, ended_before
+
+
+def _states_at(patients: Patients, batch: Batch, episode: IntArray, step: IntArray) -> TumourState:
+    """The simulator's states of histories (episode, t) ``[R]``, reached again by what was done."""
+    states = [tumour.initial_state(patients.parameters, patients.start)]
+    for t in range(batch.horizon - 1):
+        noise = patients.noise[:, t]
+        states.append(tumour.transition(patients.parameters, states[-1], batch.actions[:, t], noise))
+    course, doses, seen = (
+        np.stack([getattr(state, name) for state in states])[step, episode] for name in ("course", "doses", "seen")
+    )
+    return TumourState(course, doses, seen)

@@ -1,0 +1,223 @@
+"""Observations of every step so far, padded, with a mask: for algorithms without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector.utils import batch_space
+
+from cirl_gym.types import BoolArray, Float32Array
+from cirl_gym.wrappers.returns import autoreset_mode, reset_rows
+
+try:
+    from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+except ImportError as error:
+    raise ImportError(
+        f"HistoryVectorObservation needs gymnasium >= 1.1, this is {gym.__version__}; wrap each single environment in "
+        "HistoryObservation instead"
+    ) from error
+
+Form: TypeAlias = Literal["flat", "dict"]
+
+
+def flat_bounds(space: spaces.Space[Any]) -> tuple[Float32Array, Float32Array]:
+    """Lower and upper limits ``[k]`` of an observation written as one row of numbers.
+
+    Raises:
+        ValueError: the space is neither a ``Box`` nor a ``Dict`` of such.
+    """
+    if isinstance(space, spaces.Box):
+        return space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32)
+    if isinstance(space, spaces.Dict) and len(space.spaces):
+        parts = [flat_bounds(part) for part in space.spaces.values()]
+        return np.concatenate([low for low, _ in parts]), np.concatenate([high for _, high in parts])
+    raise ValueError(f"HistoryObservation: the observation space must be a Box or a Dict of boxes, got {space}")
+
+
+def flat_numbers(space: spaces.Space[Any], observations: Any, lead: tuple[int, ...] = ()) -> Float32Array:
+    """``[*lead, k]`` float32 from observations of the space ``[*lead, ..]``, parts in the order of the space's keys."""
+    if isinstance(space, spaces.Dict):
+        return np.concatenate([flat_numbers(part, observations[key], lead) for key, part in space.spaces.items()], -1)
+    return np.asarray(observations, dtype=np.float32).reshape(*lead, -1)
+
+
+def history_space(bounds: tuple[Float32Array, Float32Array], length: int, form: Form) -> spaces.Space[Any]:
+    """The space of a history of ``length`` steps; where there can be padding, its zeros are inside.
+
+    Raises:
+        ValueError: the length is below 1 or the form is unknown.
+    """
+    if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
+        raise ValueError(f"HistoryObservation: length must be a whole number of at least 1, got {length!r}")
+    if form not in ("flat", "dict"):
+        raise ValueError(f"HistoryObservation: form must be 'flat' or 'dict', got {form!r}")
+    low, high = (np.tile(bound, (length, 1)) for bound in bounds)
+    # The newest step is never padding.
+    low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
+    none, one = np.zeros((length, 1), dtype=np.float32), np.ones((length, 1), dtype=np.float32)
+    if form == "dict":
+        return spaces.Dict(
+            {
+                "history": spaces.Box(low, high, dtype=np.float32),
+                "mask": spaces.Box(none[:, 0], one[:, 0], dtype=np.float32),
+            }
+        )
+    low, high = np.concatenate([low, none], axis=1), np.concatenate([high, one], axis=1)
+    return spaces.Box(low.reshape(-1), high.reshape(-1), dtype=np.float32)
+
+
+def grown(rows: Float32Array, newest: Float32Array) -> Float32Array:
+    """Histories ``[.., K, k+1]`` after one more step ``[.., k]``; the oldest goes. A history of zeros is an empty one.
+
+    The last column tells what is a step (1) and what padding (0).
+    """
+    longer = np.empty_like(rows)
+    longer[..., :-1, :] = rows[..., 1:, :]
+    longer[..., -1, :-1] = newest
+    longer[..., -1, -1] = 1
+    return longer
+
+
+def shown(rows: Float32Array, form: Form) -> Any:
+    """Histories ``[.., K, k+1]`` as observations ``[..]`` of a :func:`history_space`; fresh arrays."""
+    if form == "dict":
+        return {"history": rows[..., :-1].copy(), "mask": rows[..., -1].copy()}
+    return rows.reshape(*rows.shape[:-2], -1).copy()
+
+
+def length_of(length: int | None, time_limit: int | None) -> int:
+    """The number of steps to keep: as given, or the first observation and one for each action of a whole episode.
+
+    Raises:
+        ValueError: neither is given.
+    """
+    if length is not None:
+        return length
+    if time_limit is None or time_limit < 1:
+        raise ValueError(
+            "HistoryObservation: env.spec states no max_episode_steps, so give the number of steps to keep, "
+            "e.g. HistoryObservation(env, length=21)"
+        )
+    return time_limit + 1
+
+
+class HistoryObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Show the episode so far instead of the present alone, so that an algorithm without memory has what it needs.
+
+    An observation holds the last K steps since ``reset``, oldest first, so that the newest is always the last row.
+    Where fewer steps have passed, the rows before them are zero and so is their mask. A step's row is the environment's
+    own observation: for this package's environments the features in raw units and the one-hot previous action.
+
+    - ``form="flat"``: a float32 ``Box`` of shape ``(K * (k + 1),)``; ``obs.reshape(K, k + 1)`` has a row per step whose
+      last entry is the mask.
+    - ``form="dict"``: ``history`` ``[K, k]`` and ``mask`` ``[K]`` (1: a step, 0: padding), both float32.
+
+    Args:
+        env: with a ``Box`` or ``Dict`` of boxes as observation space; a ``Dict`` is written out in the order of its
+            keys.
+        length: K (default: all of an episode, the time limit of ``env.spec`` plus 1). Of longer episodes the newest K
+            steps are shown.
+        form: ``"flat"`` or ``"dict"``.
+
+    Raises:
+        ValueError: the length is not given and the spec states no time limit, or an argument is not possible.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], length: int | None = None, form: Form = "flat") -> None:
+        RecordConstructorArgs.__init__(self, length=length, form=form)
+        gym.Wrapper.__init__(self, env)
+        self.length = length_of(length, env.spec.max_episode_steps if env.spec is not None else None)
+        self.form: Form = form
+        self.observation_space = history_space(flat_bounds(env.observation_space), self.length, form)
+        self._inner = env.observation_space
+        self._rows: Float32Array = np.zeros((self.length, len(flat_bounds(self._inner)[0]) + 1), dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: a history of one step."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._rows = grown(np.zeros_like(self._rows), flat_numbers(self._inner, obs))
+        return shown(self._rows, self.form), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Act; the history grows by one step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._rows = grown(self._rows, flat_numbers(self._inner, obs))
+        return shown(self._rows, self.form), reward, terminated, truncated, info
+
+
+# MERGED: The padded history of every row of a vector environment (see :mod:`cirl_gym.wrappers.history`).
+
+
+class HistoryVectorObservation(VectorWrapper):
+    """:class:`~cirl_gym.wrappers.history.HistoryObservation` for a vector environment, in any autoreset mode.
+
+    Row i is what the wrapper of a single environment shows: its history begins anew where the row is reset. In
+    ``SAME_STEP``, ``info["final_obs"]`` of a row that has ended carries the whole history of the ended episode.
+
+    Args:
+        env: whose single observation space is a ``Box`` or ``Dict`` of boxes; its metadata states the autoreset mode.
+        length: see :class:`~cirl_gym.wrappers.history.HistoryObservation`.
+        form: see :class:`~cirl_gym.wrappers.history.HistoryObservation`.
+
+    Raises:
+        ValueError: an argument is not possible, or the environment does not state its autoreset mode.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], length: int | None = None, form: Form = "flat") -> None:
+        super().__init__(env)
+        self.length = length_of(length, _time_limit(env))
+        self.form: Form = form
+        self._mode = autoreset_mode(env)
+        self.single_observation_space = history_space(flat_bounds(env.single_observation_space), self.length, form)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+        self._inner = env.single_observation_space
+        width = len(flat_bounds(self._inner)[0]) + 1
+        self._rows: Float32Array = np.zeros((env.num_envs, self.length, width), dtype=np.float32)
+        self._ended: BoolArray = np.zeros(env.num_envs, dtype=np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every row, or in those of ``options["reset_mask"]``: histories of one step."""
+        begun = reset_rows(options, self.num_envs)
+        # The seed of a vector environment may be a sequence, which Gymnasium's annotation leaves out.
+        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        fresh = grown(np.zeros_like(self._rows), flat_numbers(self._inner, obs, (self.num_envs,)))
+        self._rows = np.where(begun[:, None, None], fresh, self._rows)
+        self._ended = self._ended & ~begun
+        return shown(self._rows, self.form), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One action per row; every history grows by one step or begins anew."""
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        ended: BoolArray = np.logical_or(terminated, truncated)
+        begun = np.zeros_like(ended)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            begun = self._ended
+        elif self._mode is AutoresetMode.SAME_STEP and ended.any():
+            begun = ended
+            infos = infos | {"final_obs": self._final(infos["final_obs"], ended)}
+        before = np.where(begun[:, None, None], np.float32(0), self._rows) if begun.any() else self._rows
+        self._rows = grown(before, flat_numbers(self._inner, obs, (self.num_envs,)))
+        self._ended = ended
+        return shown(self._rows, self.form), rewards, terminated, truncated, infos
+
+    def _final(self, last: Any, ended: BoolArray) -> Any:
+        """Object array ``[n]``: the histories of the episodes that have ended, the last observation included."""
+        final = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(ended):
+            final[i] = shown(grown(self._rows[i], flat_numbers(self._inner, last[i])), self.form)
+        return final
+
+
+def _time_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
+    """The limit that ``gymnasium.make_vec`` was asked for, which stays among the arguments, or the registered one."""
+    if env.spec is None:
+        return None
+    limit: int | None = env.spec.kwargs.get("max_episode_steps", env.spec.max_episode_steps)
+    return limit

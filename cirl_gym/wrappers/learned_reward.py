@@ -1,0 +1,269 @@
+"""What a run has learned, as a reward: ``result.json`` as a function of outcomes, and as an environment's reward."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.utils import RecordConstructorArgs
+
+from cirl_gym.data.features import FeatureMap, check_weights, reward
+from cirl_gym.data.outcomes import read_outcome
+from cirl_gym.files import read_json
+from cirl_gym.types import BoolArray, FloatArray
+from cirl_gym.wrappers.returns import autoreset_mode, reset_rows
+
+try:
+    from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+except ImportError as error:
+    raise ImportError(
+        f"LearnedVectorReward needs gymnasium >= 1.1, this is {gym.__version__}; wrap each single environment in "
+        "LearnedReward instead"
+    ) from error
+
+SCHEMA = 1
+"""Of the ``result.json`` that is understood."""
+
+
+@dataclass(frozen=True)
+class LinearReward:
+    """R(outcome) = w . phi(outcome), with phi the scaling that w was learned with (paper, equations 1 and 23).
+
+    Raises:
+        ValueError: not one finite weight per outcome, or their absolute values add up to more than 1.
+    """
+
+    feature_map: FeatureMap
+    """Names of the d outcomes and the ranges that scale them, and where they stand among D observed features."""
+    weights: FloatArray
+    """``[d]`` reward weights."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", check_weights(self.weights, self.features))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the d outcomes, in the order of the weights."""
+        return self.feature_map.features
+
+    def __call__(self, outcomes: npt.ArrayLike) -> FloatArray:
+        """Rewards ``[..]`` float64 of outcomes ``[.., D]`` in raw units: what the actions led to.
+
+        A reward that :func:`load_reward` has read takes the d outcomes that it weighs, in the order of ``features``:
+        where these are computed (:mod:`cirl_gym.data.outcomes`) their values, until :meth:`among` says of what.
+
+        Raises:
+            ValueError: the last axis does not hold one number per feature.
+        """
+        return np.asarray(reward(self.feature_map(outcomes), self.weights))
+
+    def among(self, features: Sequence[str]) -> LinearReward:
+        """The same reward, read from more features or from features in another order.
+
+        Raises:
+            ValueError: an outcome is not among them, nor computed of them; those that differ are listed.
+        """
+        names = tuple(features)
+        needs = {name: read_outcome(name, names).needs for name in self.features}
+        missing = [name for name, needed in needs.items() if not set(needed) <= set(names)]
+        more = [name for name in names if name not in set().union(*needs.values())]
+        if missing or len(set(names)) < len(names):
+            raise ValueError(
+                f"the reward is of other features than {', '.join(names)}: only the reward has {missing}, which lacks "
+                f"{more}"
+            )
+        return LinearReward(self.feature_map.among(names), self.weights)
+
+
+RunOrReward: TypeAlias = str | os.PathLike[str] | LinearReward
+"""Folder of a run, or a reward that was loaded or made."""
+
+
+def load_reward(run: str | os.PathLike[str]) -> LinearReward:
+    """The reward that a run of ``cirl demo`` or ``cirl explain`` has found, from the ``result.json`` in its folder.
+
+    Raises:
+        FileNotFoundError: the folder has no ``result.json``: it is no run's, or the run was stopped before its end.
+        ValueError: the file is not a result of the schema that is understood here; the message names it.
+    """
+    path = Path(run) / "result.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} does not exist: a run writes it last of all, so either this is not a run's folder or the run was "
+            "stopped before its end"
+        )
+    content = read_json(path)
+    if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
+        found = content.get("schema") if isinstance(content, Mapping) else None
+        raise ValueError(f"{path} is not a result of schema {SCHEMA}, its schema is {found!r}")
+    try:
+        names = tuple(str(name) for name in content["features"])
+        low, high = (np.array([content["config"]["ranges"][name][end] for name in names]) for end in (0, 1))
+        return LinearReward(FeatureMap(names, low, high), content["weights"])
+    except KeyError as error:
+        raise ValueError(f"{path} lacks {error}, which the reward is made of") from error
+    except (IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Pay the reward that a run has found, instead of the environment's own.
+
+    It weighs the outcome that the environment's own reward weighs, ``info["phi"]`` (in ``CIRLCounterfactual-v0`` with
+    sampled observations the expected one), or some features of it, brought to raw units by the environment's ranges and
+    scaled again by the run's. ``info["original_reward"]`` holds the environment's own.
+
+    Args:
+        env: one of this package's, or another with ``unwrapped.feature_map`` and ``info["phi"]``.
+        reward: the folder of a run, or what :func:`load_reward` made of it. A folder can be written into the spec as
+            JSON.
+
+    Raises:
+        ValueError: the reward is of other features, or the environment has none; see :func:`load_reward`.
+        FileNotFoundError: see :func:`load_reward`.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], reward: RunOrReward) -> None:
+        reward = reward if isinstance(reward, LinearReward) else os.fspath(reward)
+        RecordConstructorArgs.__init__(self, reward=reward)
+        gym.Wrapper.__init__(self, env)
+        self._scale = scale_of(env.unwrapped)
+        self.learned = reward_for(reward, self._scale)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Act; the reward is the learned one.
+
+        Raises:
+            ValueError: the environment does not tell the outcome.
+        """
+        obs, own, terminated, truncated, info = self.env.step(action)
+        if "phi" not in info:
+            raise ValueError("LearnedReward: the environment gives no info['phi'], so there is no outcome to weigh")
+        paid = float(self.learned(self._scale.unscaled(info["phi"])))
+        return obs, paid, terminated, truncated, info | {"original_reward": float(own)}
+
+
+def reward_for(given: RunOrReward, scale: FeatureMap) -> LinearReward:
+    """The reward of a run or as given, read from the outcomes that an environment weighs.
+
+    Raises:
+        ValueError: see :meth:`LinearReward.among` and :func:`load_reward`.
+        FileNotFoundError: see :func:`load_reward`.
+    """
+    learned = given if isinstance(given, LinearReward) else load_reward(given)
+    return learned.among(scale.features)
+
+
+def scale_of(env: Any) -> FeatureMap:
+    """The feature map with which an unwrapped environment scales ``info["phi"]``.
+
+    Raises:
+        ValueError: it has none.
+    """
+    scale = getattr(env, "feature_map", None)
+    if not isinstance(scale, FeatureMap):
+        raise ValueError(
+            f"LearnedReward: {type(env).__name__} has no feature_map, so its outcomes have neither names nor units; "
+            "CIRLTumour-v0 and CIRLCounterfactual-v0 have one"
+        )
+    return scale
+
+
+# MERGED: The learned reward for every row of a vector environment (see :mod:`cirl_gym.wrappers.learned_reward`).
+
+
+class LearnedVectorReward(VectorWrapper):
+    """:class:`~cirl_gym.wrappers.learned_reward.LearnedReward` for a vector environment, in any autoreset mode.
+
+    Row i is paid what the wrapper of a single environment pays; the step that only resets a row (``NEXT_STEP``) pays it
+    0. ``info["original_reward"]`` ``[n]`` holds the environment's own rewards, with the mask ``_original_reward``; in
+    ``SAME_STEP`` those of rows that have ended lie in ``info["final_info"]``, as all that belongs to the ended episode.
+
+    Args:
+        env: a native form of this package's environments, or a vector environment of single ones.
+        reward: the folder of a run, or what :func:`~cirl_gym.wrappers.learned_reward.load_reward` made of it.
+
+    Raises:
+        ValueError: the reward is of other features; the environment has none, does not state its autoreset mode, or
+            scales outcomes differently in different rows; the file is not a result.
+        FileNotFoundError: the folder has no ``result.json``.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], reward: RunOrReward) -> None:
+        super().__init__(env)
+        self._mode = autoreset_mode(env)
+        self._scale = _common_scale(env.unwrapped)
+        self.learned = reward_for(reward, self._scale)
+        self._ended: BoolArray = np.zeros(env.num_envs, dtype=np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every row, or in those of ``options["reset_mask"]``."""
+        begun = reset_rows(options, self.num_envs)
+        # The seed of a vector environment may be a sequence, which Gymnasium's annotation leaves out.
+        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self._ended = self._ended & ~begun
+        return obs, infos
+
+    def step(self, actions: Any) -> tuple[Any, FloatArray, Any, Any, dict[str, Any]]:
+        """One action per row; the rewards are the learned ones.
+
+        Raises:
+            ValueError: the environment does not tell the outcome of a row that acted.
+        """
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        own = np.asarray(rewards, dtype=np.float64)
+        acted = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
+        self._ended = np.logical_or(terminated, truncated)
+        paid, infos, told = self._paid(np.zeros(self.num_envs), infos, own)
+        if self._mode is AutoresetMode.SAME_STEP and "final_info" in infos:
+            paid, final, told_last = self._paid(paid, infos["final_info"], own)
+            infos, told = infos | {"final_info": final}, told | told_last
+        missing = np.flatnonzero(acted & ~told)
+        if len(missing):
+            raise ValueError(
+                f"LearnedVectorReward: the environment gives no info['phi'] of row {missing[0]}, so there is no "
+                "outcome to weigh"
+            )
+        return obs, paid, terminated, truncated, infos
+
+    def _paid(
+        self, paid: FloatArray, infos: dict[str, Any], own: FloatArray
+    ) -> tuple[FloatArray, dict[str, Any], BoolArray]:
+        """Rewards and infos with those of the rows whose phi the infos tell, and ``[n]`` bool which rows these are."""
+        if "phi" not in infos:
+            return paid, infos, np.zeros(self.num_envs, dtype=np.bool_)
+        told = np.array(infos["_phi"], dtype=np.bool_)
+        learned = self.learned(self._scale.unscaled(infos["phi"]))
+        kept = {"original_reward": np.where(told, own, 0.0), "_original_reward": told}
+        return np.where(told, learned, paid), infos | kept, told
+
+
+def _common_scale(env: Any) -> FeatureMap:
+    """The feature map of a native form, or the one that all single environments have.
+
+    Raises:
+        ValueError: there is none, or rows differ.
+    """
+    if hasattr(env, "feature_map") or not hasattr(env, "call"):
+        return scale_of(env)
+    try:
+        # Not get_attr, which calls what can be called, and a feature map can.
+        scales: tuple[FeatureMap, ...] = env.call("get_wrapper_attr", "feature_map")
+    except AttributeError:
+        return scale_of(env)
+    first = scales[0]
+    for row, scale in enumerate(scales):
+        same = first.features == scale.features
+        if not (same and np.array_equal(first.low, scale.low) and np.array_equal(first.high, scale.high)):
+            raise ValueError(
+                f"LearnedVectorReward: the outcomes of row {row} are scaled differently from those of row 0"
+            )
+    return first

@@ -1,0 +1,199 @@
+"""How well chosen actions match the expert's, recovered weights the true ones (paper, appendix H), intervals the truth.
+
+Chosen actions are ``[N, T]`` arrays along the batch's own histories (see :func:`cirl_gym.data.rollout.act_along`); what
+stands on padding is never looked at.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta
+
+from agents.policies.habits import constant_chances
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap, normalised
+from cirl_gym.data.rollout import returns, rollout
+from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import TumourWorld
+
+
+def agreement(chosen: IntArray, batch: Batch) -> BoolArray:
+    """``[N, T]`` True where the chosen action is the one taken; False on padding.
+
+    Raises:
+        ValueError: ``chosen`` is not ``[N, T]`` whole numbers.
+    """
+    chosen = np.asarray(chosen)
+    if chosen.shape != batch.actions.shape or not np.issubdtype(chosen.dtype, np.integer):
+        raise ValueError(
+            f"chosen actions must be whole numbers {batch.actions.shape}, got {chosen.dtype} {chosen.shape}"
+        )
+    same: BoolArray = (chosen == batch.actions) & batch.mask
+    return same
+
+
+def accuracy(chosen: IntArray, batch: Batch) -> float:
+    """Mean over episodes of the mean over their steps of [a_t = chosen_t] (paper, appendix H).
+
+    The paper numbers the actions 1..T here and 0..T-1 elsewhere; either way every action taken counts once.
+    """
+    return _episode_mean(agreement(chosen, batch), batch)
+
+
+def step_accuracy(chosen: IntArray, batch: Batch) -> float:
+    """Share of all steps in which the chosen action is the one taken: long episodes count more than in appendix H."""
+    return float(agreement(chosen, batch).sum() / batch.n_steps)
+
+
+def accuracy_by_step(chosen: IntArray, batch: Batch) -> FloatArray:
+    """``[longest length]`` accuracy at t = 0, 1, ... among the episodes that are still going on."""
+    alive = batch.mask[:, : int(batch.lengths.max())]
+    right: FloatArray = agreement(chosen, batch)[:, : alive.shape[1]].sum(axis=0) / alive.sum(axis=0)
+    return right
+
+
+def majority(training: Batch, batch: Batch) -> IntArray:
+    """``[N, T]`` always the action that is most frequent in ``training`` (of equals the first), of those allowed."""
+    chances = constant_chances(training)
+    if batch.allowed is None:
+        return np.full(batch.actions.shape, int(chances.argmax()), dtype=np.int64)
+    return np.asarray(np.where(batch.allowed, chances, -1.0).argmax(axis=2))
+
+
+def repeat_last_action(training: Batch, batch: Batch) -> IntArray:
+    """``[N, T]`` the action before; at t = 0 the most frequent first action in ``training`` (of equals the first).
+
+    Where it is not allowed, the most frequent one that is.
+    """
+    first = int(np.bincount(training.actions[:, 0], minlength=training.n_actions).argmax())
+    chosen = np.full(batch.actions.shape, first, dtype=np.int64)
+    chosen[:, 1:] = batch.actions[:, :-1]
+    if batch.allowed is None:
+        return chosen
+    possible = np.take_along_axis(batch.allowed, chosen[..., None], axis=2)[..., 0]
+    return np.where(possible, chosen, majority(training, batch))
+
+
+def ceiling(probabilities: FloatArray | None, batch: Batch) -> float | None:
+    """Accuracy that a policy reaches at best against an expert who draws actions: E[max over a of p(a | h)].
+
+    Args:
+        probabilities: ``[N, T, A]`` the expert's action probabilities along the batch; None where they are unknown.
+        batch: the episodes.
+
+    Returns:
+        The mean, weighted as in :func:`accuracy`, or None where the probabilities are unknown.
+
+    Raises:
+        ValueError: another shape, or live rows that are not probabilities.
+    """
+    if probabilities is None:
+        return None
+    probabilities = np.asarray(probabilities, dtype=np.float64)
+    if probabilities.shape != (*batch.actions.shape, batch.n_actions):
+        raise ValueError(f"probabilities must be {(*batch.actions.shape, batch.n_actions)}, got {probabilities.shape}")
+    live = probabilities[batch.mask]
+    if not (live >= 0).all() or not (np.abs(live.sum(axis=1) - 1) < 1e-4).all():
+        raise ValueError("probabilities must not be negative and must sum to 1 in every step")
+    return _episode_mean(probabilities.max(axis=2), batch)
+
+
+def weight_error(w: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
+    """``[d]`` absolute differences of the two weights after both are scaled to L1 norm 1: only directions compare.
+
+    Raises:
+        ValueError: lengths differ, or one of them is zero or not finite.
+    """
+    found, true = normalised(w), normalised(truth)
+    if found.shape != true.shape:
+        raise ValueError(f"weights {found} and truth {true} differ in length")
+    error: FloatArray = np.abs(found - true)
+    return error
+
+
+def same_order(w: npt.ArrayLike, truth: npt.ArrayLike) -> bool:
+    """Whether the weights rank the features as the truth does; features that are equal in truth may come in any order.
+
+    Raises:
+        ValueError: lengths differ, or one of them is zero or not finite.
+    """
+    found, true = normalised(w), normalised(truth)
+    if found.shape != true.shape:
+        raise ValueError(f"weights {found} and truth {true} differ in length")
+    below = true[:, None] < true
+    return bool((found[:, None] < found)[below].all())
+
+
+class Coverage(NamedTuple):
+    """How often intervals held the truth, and what that says of how often they will."""
+
+    share: FloatArray
+    """``[d]`` share of runs whose interval holds the truth."""
+    low: FloatArray
+    """``[d]`` lower end of the share's own interval."""
+    high: FloatArray
+    """``[d]`` upper end."""
+
+
+def coverage(intervals: npt.ArrayLike, truths: npt.ArrayLike, level: float = 0.95) -> Coverage:
+    """Calibration of intervals over many runs: how many of them hold the truth, ends included.
+
+    The share's interval is Clopper's and Pearson's: whatever the true chance, it lies inside with at least ``level``.
+    Runs must be independent (other patients in each); the weights of one run are not, so each has its own share.
+
+    Args:
+        intervals: ``[R, d, 2]`` lower and upper end of each of d weights in each of R runs.
+        truths: ``[R, d]`` the true weights, or ``[d]`` where they are the same in all runs.
+        level: of the share's interval.
+
+    Raises:
+        ValueError: shapes do not match, there is no run, a number is not finite, an interval is upside down, or the
+            level is not inside (0, 1).
+    """
+    ends, true = np.asarray(intervals, dtype=np.float64), np.asarray(truths, dtype=np.float64)
+    if ends.ndim != 3 or ends.shape[2] != 2 or 0 in ends.shape or true.shape not in (ends.shape[:2], ends.shape[1:2]):
+        raise ValueError(f"intervals must be [R, d, 2] and truths [R, d] or [d], got {ends.shape} and {true.shape}")
+    if not np.isfinite(ends).all() or not np.isfinite(true).all() or (ends[..., 0] > ends[..., 1]).any():
+        raise ValueError("intervals must be finite and [low, high], and truths finite")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    runs, hits = len(ends), ((ends[..., 0] <= true) & (true <= ends[..., 1])).sum(axis=0)
+    tail = (1 - level) / 2
+    # With no hit the lower end is 0, with no miss the upper end 1: the distribution has no such parameter.
+    low = np.where(hits > 0, beta.ppf(tail, np.maximum(hits, 1), runs - hits + 1), 0.0)
+    high = np.where(hits < runs, beta.ppf(1 - tail, hits + 1, np.maximum(runs - hits, 1)), 1.0)
+    return Coverage(hits / runs, low, high)
+
+
+def _episode_mean(values: npt.NDArray[np.generic], batch: Batch) -> float:
+    live = np.where(batch.mask, values, 0.0)
+    return float((live.sum(axis=1) / batch.lengths).mean())
+
+
+# MERGED: What a policy earns in the simulator under stated weights, with the same patients and noise for every
+# policy.
+
+RETURN_EPISODES = 500
+"""Patients of a return."""
+
+
+def simulated_returns(
+    policy: Policy,
+    parameters: TumourParameters,
+    feature_map: FeatureMap,
+    w: FloatArray,
+    seed: int,
+    episodes: int = RETURN_EPISODES,
+) -> FloatArray:
+    """``[episodes]`` undiscounted returns, one per patient; patients and noise are the seed's."""
+    played = rollout(TumourWorld(parameters), policy, episodes, np.random.default_rng([seed, 1]))
+    return returns(played, feature_map, w)
+
+
+def mean_and_error(values: FloatArray) -> tuple[float, float]:
+    """Mean and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))

@@ -1,0 +1,245 @@
+"""``cirl baselines RUN``: the paper's methods, the control and habits on the episodes of a run, in one table."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from rich.console import Console
+
+from agents.dsfn.dsfn import DSFNConfig
+from cirl_gym.files import read_json, write_json
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig
+from cirl_gym.outcome_models.oracle import OracleModel
+from irl.checks.metrics import RETURN_EPISODES
+from irl.report.baselines_console import print_baselines
+from irl.result.baselines import METHODS, SCHEMA, Baselines, Row, chosen_methods
+from irl.result.records import build, plain
+from irl.result.result import installed_versions
+from irl.result.resuming import code_digest
+from irl.settings import FitConfig
+from irl.stages import Stages, stages
+from irl.studies.baselines import DSFNLoopConfig, Given, planned_stages, settings_of, solve
+from irl.studies.baselines_run import FinishedRun, load_finished
+from irl.studies.judge import Judge, habits
+
+BASELINES = "baselines.json"
+ROWS = "rows"
+"""Folder of the finished rows, one file each."""
+
+
+@dataclass(frozen=True)
+class BaselinesConfig:
+    """Which methods are compared, and how.
+
+    Raises:
+        ValueError: the seed is negative.
+    """
+
+    methods: tuple[str, ...] = ()
+    """Names of :data:`irl.result.baselines.METHODS`; empty: the paper's and the control."""
+    seed: int | None = None
+    """Everything that the methods draw; None: the run's."""
+    quick: bool = False
+    """A fraction of the work, each with the outcome model that it would have otherwise."""
+    dsfn: DSFNLoopConfig = field(default_factory=DSFNLoopConfig)
+    """Of DSFN and DSFN(h)."""
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed must not be negative, got {self.seed}")
+
+    def of_fit(self, fit: FitConfig) -> FitConfig:
+        """A run's settings, or a quick version of them: one outcome model each, of the run's kind and form."""
+        if not self.quick:
+            return fit
+        kept = fit.outcome
+        outcome = replace(OutcomeModelConfig.quick(), base=kept.base, relative=kept.relative)
+        return replace(fit.quick(), model=fit.model, outcome=outcome)
+
+    def of_dsfn(self) -> DSFNLoopConfig:
+        """Settings of DSFN, or a quick version of them."""
+        return quick_dsfn(self.dsfn) if self.quick else self.dsfn
+
+
+def quick_dsfn(config: DSFNLoopConfig) -> DSFNLoopConfig:
+    """Fewer rounds and gradient steps."""
+    dsfn: DSFNConfig = config.dsfn
+    few = replace(
+        dsfn,
+        training=replace(dsfn.training, epochs=min(dsfn.training.epochs, 8)),
+        mu=replace(dsfn.mu, iterations=min(dsfn.mu.iterations, 700)),
+        q=replace(dsfn.q, iterations=min(dsfn.q.iterations, 700)),
+    )
+    return replace(config, dsfn=few, rounds=min(config.rounds, 5))
+
+
+def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -> Baselines:
+    """Let every method learn from the episodes of a run, print one table, write ``baselines.json``.
+
+    A method that is done is kept in ``rows/`` with its settings. When the command is given again, after it was stopped
+    or with further methods, those whose settings are the same are taken from there.
+
+    Args:
+        run: folder that ``cirl demo`` or ``cirl explain`` left.
+        config: what is compared.
+        out: where to write; default: the run's own folder.
+
+    Raises:
+        ValueError: the folder is not a whole run's or an option is not possible; or, when all else is written, a method
+            failed: its row says why.
+        OSError: the folder cannot be written to.
+    """
+    torch.set_num_threads(1)
+    folder = run if out is None else out
+    loaded = load_finished(run)
+    methods = chosen_methods(config.methods, loaded.truth is not None)
+    seed = loaded.seed if config.seed is None else config.seed
+    fit, dsfn = config.of_fit(loaded.fit), config.of_dsfn()
+    given = Given(*loaded.split(), loaded.feature_map, loaded.signs, fit, dsfn, seed)
+    (folder / ROWS).mkdir(parents=True, exist_ok=True)
+    (folder / BASELINES).unlink(missing_ok=True)  # of other methods, or of an older run
+    judge, shown, rows = loaded.judge(), Console(stderr=True), []
+    for number, method in enumerate(methods, 1):
+        shown.print(f"{number} of {len(methods)}: {METHODS[method]}", markup=False, highlight=False)
+        rows.append(_row(method, given, loaded, judge, folder / ROWS / f"{method}.json", shown))
+    found = Baselines(
+        run=str(run),
+        features=loaded.feature_map.features,
+        true_weights=None if loaded.truth is None else tuple(loaded.truth.weights),
+        ceiling=judge.ceiling,
+        gap_in=loaded.ground.name,
+        episodes=_episodes(given, loaded),
+        seed=seed,
+        quick=config.quick,
+        rows=(*rows, *_references(loaded, judge)),
+        notes=_notes(given, config.quick, methods),
+    )
+    found.write(folder / BASELINES)
+    print_baselines(found, folder)
+    if found.failed:
+        told = "; ".join(f"{name}: {error}" for name, error in found.failed.items())
+        raise ValueError(f"{len(found.failed)} of {len(methods)} methods failed ({told}); the others are in {folder}")
+    return found
+
+
+def _row(method: str, given: Given, loaded: FinishedRun, judge: Judge, path: Path, shown: Console) -> Row:
+    """The row that is kept, or a new one; a failure is not kept, so that it is tried again."""
+    settings = _settings(method, given, loaded)
+    kept = kept_row(path, method, settings)
+    if kept is not None:
+        shown.print(f"taken from {path}", markup=False, highlight=False, soft_wrap=True)
+        return kept
+    path.unlink(missing_ok=True)
+    try:
+        with stages(planned_stages(method, given.fit) + 1, console=shown) as run:
+            row = _made(method, given, loaded, judge, run)
+    except Exception as error:  # whatever it is, the other methods go on, and the row and the exit status say so
+        if not isinstance(error, ValueError):
+            traceback.print_exc()
+        return Row(method=method, error=str(error) or type(error).__name__)
+    write_json(path, {"schema": SCHEMA, "settings": settings, "row": plain(row, "row")})
+    return row
+
+
+def _made(method: str, given: Given, loaded: FinishedRun, judge: Judge, run: Stages) -> Row:
+    # The one place where the simulator is handed to a method, and it is the control alone that gets it.
+    oracle = OracleModel(loaded.truth.parameters) if method == "oracle" and loaded.truth is not None else None
+    began = time.perf_counter()
+    found = solve(method, given, run, oracle)
+    seconds = time.perf_counter() - began - run.seconds.get("behaviour cloning", 0.0) * (method != "cloning")
+    with run.stage("evaluation"):
+        measured = judge.policy(found.policy) | judge.weights(found.weights)
+    return Row(method=method, seconds=seconds, **found.fields(), **measured)
+
+
+def kept_row(path: Path, method: str, settings: dict[str, Any]) -> Row | None:
+    """The row of a method that an earlier call finished with just these settings, or None."""
+    try:
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA or content.get("settings") != settings:
+            return None
+        row: Row = build(Row, content.get("row"), f"row {method}")
+    except (OSError, ValueError):
+        return None
+    return row if row.method == method and row.error is None else None
+
+
+def _settings(method: str, given: Given, loaded: FinishedRun) -> dict[str, Any]:
+    """All that a row depends on, in JSON's own types."""
+    phi = loaded.feature_map
+    settings: dict[str, Any] = plain(
+        {
+            "method": method,
+            "seed": given.seed,
+            "settings": settings_of(method, given),
+            "ranges": {name: [phi.low[i], phi.high[i]] for i, name in enumerate(phi.features)},
+            "files": loaded.files,
+            "versions": installed_versions() | {"code": code_digest()},
+        },
+        "settings",
+    )
+    return settings
+
+
+def _references(loaded: FinishedRun, judge: Judge) -> list[Row]:
+    """Habits, and simulated experts as they would act without mistakes."""
+    habit = habits(loaded.train, loaded.rules)
+    rows = [Row(method=name, memory=name == "repeat", **judge.policy(policy)) for name, policy in habit.items()]
+    if loaded.truth is None:
+        return rows
+    return [Row(method="expert", model="simulator", memory=True, **judge.policy(loaded.truth.expert)), *rows]
+
+
+def _episodes(given: Given, loaded: FinishedRun) -> dict[str, int]:
+    episodes = {"train": len(given.train), "validation": len(given.validation), "test": len(loaded.test)}
+    return episodes if loaded.truth is None else {**episodes, "patients": RETURN_EPISODES}
+
+
+def _notes(given: Given, quick: bool, methods: tuple[str, ...]) -> tuple[str, ...]:
+    notes = [
+        f"Every method learns from {len(given.train)} episodes and chooses by {len(given.validation)}: those that the "
+        "run learnt from, split anew by its seed, since what it chose by is not saved."
+    ]
+    if {"dsfn", "dsfn_h"} & set(methods):
+        notes.append(
+            "Weights of DSFN are weak evidence: without an outcome model, what policies unlike the experts' lead to is "
+            "guessed."
+        )
+    if given.fit.forbid:
+        notes.append(f"No method's policy does what is forbidden: {'; '.join(given.fit.forbid)}.")
+    if quick:
+        notes.append("Quick: every method did a fraction of its work.")
+    return tuple(notes)
+
+
+# MERGED: The options of ``cirl baselines``.
+
+
+def baselines(
+    run: tyro.conf.Positional[Path],
+    methods: tuple[str, ...] = (),
+    seed: int | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+) -> None:
+    """Let the paper's methods learn from the episodes of a run, and compare them in one table.
+
+    Methods: cirl (with the run's outcome model), oracle (with the simulator in its place), mb_h, mb_x, ar, crn, rmsn
+    (with an outcome model of that kind), dsfn, dsfn_h (without one), cloning. What is done is kept: a command that was
+    stopped goes on when it is given again.
+
+    Args:
+        run: Folder that cirl demo or cirl explain left.
+        methods: Which are compared; default: cirl, oracle (of a simulated run), mb_h, mb_x, dsfn, dsfn_h, cloning.
+        seed: Everything that the methods draw; default: the run's.
+        quick: A first look in a fraction of the time, with wider errors.
+        out: Folder for baselines.json and the finished rows; default: the run's.
+    """
+
+    baselines_run(run, BaselinesConfig(methods, seed, quick), out)

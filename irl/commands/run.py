@@ -1,0 +1,182 @@
+"""What the commands do: run the pipeline, say what came out, leave a folder that is whole or has no result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from agents.expert import Expert
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcomes import changing
+from cirl_gym.files import write_json, write_text
+from cirl_gym.outcome_models.store import save_model
+from cirl_gym.tables.read import prepare_table
+from irl import evaluation as findings
+from irl.checks.held_out import agreement_over_time
+from irl.checks.metrics import RETURN_EPISODES
+from irl.pipeline import Fit, fit, simulate
+from irl.report.console import print_result
+from irl.report.page import render
+from irl.report.what_if import imagine
+from irl.result.posterior_file import POSTERIOR, save_posterior
+from irl.result.result import Result, installed_versions
+from irl.result.resuming import identity_of, remove, unfinished
+from irl.settings import DemoConfig, ExplainConfig
+from irl.stages import stages
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WRITTEN = (
+    "result.json",
+    "report.html",
+    "diagnostics.json",
+    "diagnostics.html",
+    "baselines.json",
+    "batch.npz",
+    "test.npz",
+    "outcome_model.npz",
+    "agent.npz",
+    "cloning.npz",
+    "posterior.npz",
+    "expert.npz",
+)
+
+
+def demo(config: DemoConfig, out: Path) -> Result:
+    """Recover a simulated expert's preferences and compare them with the truth.
+
+    Raises:
+        ValueError: an option is out of its range.
+        OSError: the folder cannot be written to.
+    """
+    torch.set_num_threads(1)
+    saved = {"command": "demo", **asdict(config)}
+    _begin(out, saved)
+    identity = identity_of(_plain(saved), installed_versions())
+    with stages(9 + config.fit.more_stages) as run, unfinished(out, identity, run) as kept:
+        simulated = simulate(config, run, kept)
+        splits = (simulated.train, simulated.validation, simulated.test)
+        feature_map = simulated.expert.agent.feature_map
+        signs = np.array(config.signs, dtype=np.float64)
+        settings = config.fit.whole(config.parameters.horizon)
+        found = fit(simulated.train, simulated.validation, feature_map, signs, settings, config.seed, run, kept=kept)
+        with run.stage("evaluation"):
+            chances = simulated.expert.probabilities(simulated.test)
+            chosen = findings.chosen_actions(found, simulated.test)
+            met = findings.measured_accuracy(chosen, simulated.train, simulated.test, chances)
+            likely = findings.measured_likelihood(found, simulated.train, simulated.test, chances)
+            earned = findings.measured_returns(found, simulated, config.parameters, RETURN_EPISODES, config.seed)
+            error = findings.measured_error(found, simulated.test, config.parameters)
+            parts = findings.parts(found, splits)
+    result = Result(
+        **parts,
+        accuracy=met,
+        agreement=agreement_over_time(*chosen, simulated.test),
+        likelihood=likely,
+        returns=earned,
+        model_error=error,
+        seconds=run.seconds,
+        seed=config.seed,
+        config=_plain(saved) | {"ranges": _ranges(feature_map)},
+        versions=installed_versions(),
+        true_weights=tuple(simulated.expert.w),
+        table=None,
+        headline=findings.headline(found, met, simulated.expert.w, parts["allowed"]),
+    )
+    _finish(out, result, found, simulated.train, simulated.test, simulated.expert)
+    return result
+
+
+def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
+    """Recover the preferences behind a table of decisions (from :func:`cirl_gym.tables.cells.read_table`).
+
+    Raises:
+        ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
+        OSError: the folder cannot be written to.
+    """
+    torch.set_num_threads(1)
+    table = prepare_table(frame, config.columns, config.options, rng=np.random.default_rng([config.seed, 0]))
+    table = table.with_lags(changing(config.outcomes, config.columns.features)).masked(config.fit.forbid)
+    for line in table.report.lines():
+        print(line)
+    static = config.columns.static
+    outcomes = config.outcomes or tuple(name for name in table.train.features if name not in static)
+    saved = {"command": "explain", **asdict(config), "outcomes": outcomes}
+    _begin(out, saved)
+    splits = (table.train, table.validation, table.test)
+    settings = config.fit.whole(max(batch.horizon for batch in splits))
+    feature_map = FeatureMap.from_batch(table.train, outcomes)
+    signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
+    identity = identity_of(_plain(saved), installed_versions(), splits)
+    with stages(7 + config.fit.more_stages) as run, unfinished(out, identity, run) as kept:
+        found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run, kept=kept)
+        with run.stage("evaluation"):
+            chosen = findings.chosen_actions(found, table.test)
+            met = findings.measured_accuracy(chosen, table.train, table.test, None)
+            likely = findings.measured_likelihood(found, table.train, table.test, None)
+            error = findings.measured_error(found, table.test, None)
+            parts = findings.parts(found, splits)
+    result = Result(
+        **parts,
+        accuracy=met,
+        agreement=agreement_over_time(*chosen, table.test),
+        likelihood=likely,
+        returns=None,
+        model_error=error,
+        seconds=run.seconds,
+        seed=config.seed,
+        config=_plain(saved) | {"ranges": _ranges(feature_map)},
+        versions=installed_versions(),
+        true_weights=None,
+        table=table.report.as_dict(),
+        headline=findings.headline(found, met, allowed=parts["allowed"]),
+    )
+    _finish(out, result, found, table.train, table.test, None)
+    return result
+
+
+def _begin(out: Path, config: dict[str, Any]) -> None:
+    """Take away what an earlier run wrote, the result first, so that nothing of it can be taken for this one's."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in _WRITTEN:
+        (out / name).unlink(missing_ok=True)
+    write_json(out / "config.json", _plain(config))
+
+
+def _finish(out: Path, result: Result, found: Fit, train: Batch, test: Batch, expert: Expert | None) -> None:
+    """Write the training and held-out episodes and the models, then the page, and last of all the result."""
+    train.save(out / "batch.npz")
+    test.save(out / "test.npz")
+    save_model(found.model.model, out / "outcome_model.npz")
+    found.agent.save(out / "agent.npz")
+    found.cloning.save(out / "cloning.npz")
+    save_posterior(found.posterior, out / POSTERIOR)
+    if expert is not None:
+        expert.agent.save(out / "expert.npz")
+    write_text(out / "report.html", render(result, imagine(found.model.model, test, outcomes=found.feature_map.read)))
+    result.write(out / "result.json")
+    remove(out)
+    print_result(result, out)
+
+
+def _ranges(feature_map: FeatureMap) -> dict[str, list[float]]:
+    ends = zip(feature_map.low, feature_map.high, strict=True)
+    return {name: [float(a), float(b)] for name, (a, b) in zip(feature_map.features, ends, strict=True)}
+
+
+def _plain(value: Any) -> Any:
+    """A configuration in JSON's own types."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value

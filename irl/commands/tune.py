@@ -1,0 +1,117 @@
+"""``cirl tune``: which settings of an outcome model predict best what happened next."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.tables.read import prepare_table
+from cirl_gym.tuning.tuning import Tuning, TuningConfig, shown
+from cirl_gym.tuning.tuning import tune as search
+from irl.commands.options import TableArguments
+from irl.stages import duration, stages
+
+
+def tune(
+    data: Path, arguments: TableArguments, config: TuningConfig, storage: str | None, name: str | None, out: Path
+) -> Tuning:
+    """Search on a table or a batch, print every trial, write ``tuning.json``.
+
+    Raises:
+        ValueError: the data or an option cannot be used, or the study was begun with others.
+        OSError: a file cannot be read or the folder not be written to.
+        ImportError: Optuna is not installed.
+    """
+    torch.set_num_threads(1)
+    train, validation = splits(data, arguments, config.seed)
+    out.mkdir(parents=True, exist_ok=True)  # before hours of training
+    kept: str | os.PathLike[str] = storage or out / "study.journal"
+    with stages(1) as run, run.stage(f"tuning {config.model}") as report:
+        found = search(train, validation, config, kept, name=name, progress=report)
+    found.write(out / "tuning.json")
+    console = Console(highlight=False)
+    console.print(trial_table(found))
+    for line in remarks(found):
+        console.print(line, soft_wrap=True)
+    console.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(kept)}", soft_wrap=True)
+    return found
+
+
+def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Batch]:
+    """Training and validation episodes: of a table those that ``cirl explain`` takes with the same seed.
+
+    Args:
+        data: a table, or a batch (``.npz``), a tenth of whose groups are held out.
+        arguments: how a table is read.
+        seed: of the split.
+
+    Raises:
+        ValueError: the file cannot be used, or options of a table are given with a batch.
+    """
+    if data.suffix == ".npz":
+        given = [f.name for f in fields(arguments) if getattr(arguments, f.name) != f.default]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(f"{data} is a batch, whose columns are known; {options} say how a table is read")
+        parts: tuple[Batch, ...] = Batch.load(data).split(0.1, np.random.default_rng([seed, 0]))
+    else:
+        frame, columns, options_of_table = arguments.read(data)
+        table = prepare_table(frame, columns, options_of_table, rng=np.random.default_rng([seed, 0]))
+        for line in table.report.lines():
+            print(line)
+        parts = (table.train, table.validation, table.test)
+    horizon = max(part.horizon for part in parts)
+    return parts[0].with_early_ends(horizon), parts[1].with_early_ends(horizon)
+
+
+_WHOLE = ("trial", "state", "error", "time")
+"""Columns whose entries are never broken."""
+
+
+def trial_table(found: Tuning) -> Table:
+    """Every trial: what was tried, in values and sizes, and what came of it."""
+    rows = found.config.table.parameters
+    title = f"{found.config.model}: one-step validation error, C = {found.inputs}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", padding=0, show_edge=False)
+    for header in ("trial", "state", "error", *(row.name for row in rows), "time"):
+        # Twelve columns fit 80 characters if headers are broken between words only, and states and errors nowhere.
+        table.add_column(header, min_width=max(len(word) for word in header.split()), no_wrap=header in _WHOLE)
+    best = found.best.number
+    for row in found.trials:
+        settings = [row.settings.get(parameter.fields[0]) for parameter in rows]
+        table.add_row(
+            f"{row.number} *" if row.number == best else str(row.number),
+            row.state,
+            "" if row.value is None else f"{row.value:.5f}{' (law)' if row.kept is False else ''}",
+            *("" if value is None else f"{value:g}" for value in settings),
+            "" if row.seconds is None else duration(row.seconds),
+            style="bold" if row.number == best else None,
+        )
+    return table
+
+
+def remarks(found: Tuning) -> list[str]:
+    """What should not be overlooked."""
+    rows, table = found.trials, found.config.table
+    counts = {state: sum(row.state == state for row in rows) for state in ("finished", "pruned", "diverged")}
+    lines = ["* the best. Trials: " + ", ".join(f"{count} {state}" for state, count in counts.items())]
+    running = sum(row.state == "running" for row in rows)
+    if running:
+        lines.append(f"{running} still running elsewhere, or lost there; not counted")
+    if sum(counts.values()) < found.config.goal:
+        lines.append(f"All {table.combinations} combinations have been tried; there are no more")
+    if all(row.kept is False for row in rows if row.state == "finished"):
+        lines.append(
+            "No network improved on the linear law: every error is the law's; the network that came closest is marked"
+        )
+    elif any(row.kept is False for row in rows):
+        lines.append("(law): the network did not improve on the linear law, which is what predicts")
+    return lines

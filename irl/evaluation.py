@@ -1,0 +1,227 @@
+"""From a fit to what is reported: every number of result.json, and the finding in plain sentences."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agents.policies.habits import WithinRules
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.rollout import act_along, rollout
+from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
+from cirl_gym.outcome_models.masked import rules_of
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.types import FloatArray, IntArray, Policy
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import CounterfactualWorld
+from irl.checks.held_out import HeldOutConfig, first_episodes, held_out_likelihood, held_out_plans
+from irl.checks.metrics import accuracy, ceiling, majority, mean_and_error, repeat_last_action, simulated_returns
+from irl.max_margin.loop import MaxMarginResult
+from irl.pipeline import Fit, Simulated
+from irl.result.records import AllowedActions, Episodes, HeldOutLikelihood
+from irl.result.result import Accuracy, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
+from irl.result.sentences import expectation_sentences, gamma_sentences, per, seen_sentences, window_sentences
+from irl.result.verdict import Evidence, Verdict, loop_sentences, verdict, verdict_sentences
+
+_WATCHED = 25
+"""Held-out episodes on which the policy of every round is watched."""
+_IMAGINED = 200
+"""Episodes of the recovered policy that are imagined to see how long they are."""
+_SEARCHED = 200
+"""First observations from which plans are searched for mu of the recovered policy."""
+
+
+class ConstantPolicy:
+    """Always the same action, or one drawn evenly: the baselines that look at nothing."""
+
+    def __init__(self, action: int | None, n_actions: int, rng: np.random.Generator) -> None:
+        self.action, self.n_actions, self.rng = action, n_actions, rng
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, None]:
+        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
+        n = len(observation)
+        drawn = self.rng.integers(self.n_actions, size=n)
+        return (drawn if self.action is None else np.full(n, self.action)), None
+
+
+class Chosen(NamedTuple):
+    """What would have been done along held-out episodes, ``[N, T]`` each."""
+
+    cirl: IntArray
+    """By the recovered policy."""
+    cloning: IntArray
+    """By behaviour cloning."""
+
+
+def chosen_actions(found: Fit, test: Batch) -> Chosen:
+    """The most likely actions of both policies along held-out episodes."""
+    return Chosen(act_along(found.policy, test), act_along(found.cloning, test))
+
+
+def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> HeldOutLikelihood:
+    """How likely decisions of the first held-out episodes are; ``chances`` ``[N, T, A]`` are the experts' own."""
+    config = HeldOutConfig()
+    judged = first_episodes(test, config.decisions)
+    pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
+    known = None if chances is None else chances[: len(judged)]
+    return held_out_likelihood(pool, found.posterior, train, found.cloning.log_probabilities(judged), known)
+
+
+def measured_accuracy(chosen: Chosen, train: Batch, test: Batch, chances: FloatArray | None) -> Accuracy:
+    """Appendix H on held-out episodes, beside what a copy, habit and repetition reach, and the ceiling if known."""
+    return Accuracy(
+        cirl=accuracy(chosen.cirl, test),
+        cloning=accuracy(chosen.cloning, test),
+        majority=accuracy(majority(train, test), test),
+        repeat_last_action=accuracy(repeat_last_action(train, test), test),
+        ceiling=ceiling(chances, test),
+    )
+
+
+def measured_returns(
+    found: Fit, simulated: Simulated, parameters: TumourParameters, episodes: int, seed: int
+) -> dict[str, Estimate]:
+    """Undiscounted return under the true weights in the simulator; every policy has the same patients and noise."""
+    rng, rules = np.random.default_rng(seed), rules_of(simulated.expert.agent.model)
+    feature_map = simulated.expert.agent.feature_map
+    constant: dict[str, Policy] = {
+        name: ConstantPolicy(action, 2, rng) for name, action in (("random", None), ("never", 0), ("always", 1))
+    }
+    if rules is not None:
+        constant = {name: WithinRules(policy, rules, np.full(2, 0.5)) for name, policy in constant.items()}
+    policies = {"expert": simulated.expert.policy(), "cirl": found.policy, "cloning": found.cloning, **constant}
+    estimates = {}
+    for name, policy in policies.items():
+        earned = simulated_returns(policy, parameters, feature_map, simulated.expert.w, seed, episodes)
+        estimates[name] = Estimate(*mean_and_error(earned))
+    return estimates
+
+
+def measured_error(found: Fit, test: Batch, parameters: TumourParameters | None) -> ModelError:
+    """Error of phi on held-out histories; of actions not taken only where a simulator can be asked."""
+    model, feature_map = found.model.model, found.feature_map
+    factual = factual_error(model, test, feature_map).pooled
+    if parameters is None:
+        return ModelError(factual, None)
+    return ModelError(factual, counterfactual_error(model, test, OracleModel(parameters), feature_map).pooled)
+
+
+def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
+    """The fields of :class:`irl.result.result.Result` that follow from the fit alone."""
+    names, posterior, identified = found.feature_map.features, found.posterior, found.identified
+    ranges = zip(names, zip(identified.low, identified.high, strict=True), strict=True)
+    curve = identified.profile
+    recovered = found.agent.mu(found.weights, splits[0].start, _SEARCHED)
+    return {
+        "features": names,
+        "weights": found.weights,
+        "intervals": _intervals(names, posterior.low, posterior.high),
+        "identified_set": IdentifiedRanges(
+            ranges={name: (float(min(pair)), float(max(pair))) for name, pair in ranges},
+            minimum=identified.minimum,
+            tolerance=identified.tolerance,
+            not_identifiable=dict(identified.not_identifiable),
+            profile=() if curve is None else tuple(map(tuple, np.column_stack([curve.w, curve.regret]).tolist())),
+        ),
+        "mu_expert": found.mu_expert.mean,
+        "margin": found.loop.margin,
+        "rounds": recorded_rounds(found.loop, splits[2]),
+        "estimates": {
+            "posterior": posterior.mean,
+            "w_K": found.loop.weights,
+            "last_direction": found.loop.last_weights,
+            "least_regret": identified.best,
+        },
+        "kappa": Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
+        "stop": found.loop.stop,
+        "verdict": found_verdict(found),
+        "episodes": Episodes(len(splits[0]), len(splits[1]), len(splits[2]), *mean_lengths(found, splits[0])),
+        "members": tuple(
+            Member(tuple(one.posterior.mean), tuple(one.mu_expert), tuple(one.mu_recovered)) for one in found.members
+        ),
+        "mu_recovered": recovered,
+        "mu_gap": float(np.linalg.norm(found.mu_expert.mean - recovered)),
+        "windows": found.windows,
+        "gammas": found.choice,
+        "quality": found.quality,
+        "allowed": allowed_in(found, splits[0]),
+    }
+
+
+def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[LoopRound, ...]:
+    """Every round of the loop, with what its policy would have done on the first held-out episodes."""
+    watched = test.take(np.arange(min(len(test), _WATCHED)))
+    rounds: list[LoopRound] = []
+    before = None
+    for entry, policy in zip(loop.rounds, loop.policies, strict=True):
+        chosen = act_along(policy, watched)
+        changed = None if before is None else float((chosen != before)[watched.mask].mean())
+        numbers = (entry.k, tuple(entry.w), tuple(entry.mu), entry.lambda_clipped, entry.margin, entry.seconds)
+        rounds.append(LoopRound(*numbers, accuracy(chosen, watched), changed))
+        before = chosen
+    return tuple(rounds)
+
+
+def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
+    """Mean number of actions of the experts' episodes, and of the recovered policy's in the world model."""
+    starts = train.start[:_IMAGINED]
+    world = CounterfactualWorld(found.model.model, starts, found.agent.horizon)
+    imagined = rollout(world, found.policy, len(starts), np.random.default_rng(0))
+    return float(train.lengths.mean()), float(imagined.lengths.mean())
+
+
+def found_verdict(found: Fit) -> Verdict:
+    """The word for what was found (:mod:`irl.result.verdict`)."""
+    return verdict(found.posterior, found.identified, Evidence.of(found.posterior, found.pool.batch))
+
+
+def _intervals(names: tuple[str, ...], low: FloatArray, high: FloatArray) -> dict[str, tuple[float, float]]:
+    return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
+
+
+def allowed_in(found: Fit, train: Batch) -> AllowedActions | None:
+    """What rules forbade in the training episodes; None without rules."""
+    rules = rules_of(found.agent.model)
+    return None if rules is None else AllowedActions.of([rule.name for rule in rules.rules], train)
+
+
+def headline(
+    found: Fit, met: Accuracy, truth: FloatArray | None = None, allowed: AllowedActions | None = None
+) -> tuple[str, ...]:
+    """The finding and what limits it, one sentence each."""
+    names = found.feature_map.features
+    said = verdict_sentences(
+        names, lambda i: per(found.feature_map, i), found_verdict(found), found.posterior, found.identified
+    )
+    return (
+        *said,
+        *loop_sentences(names, found.loop, found.posterior),
+        *seen_sentences(found.feature_map),
+        *expectation_sentences(found.feature_map, found.model.model.noise_scale),
+        *([] if truth is None else [_truth_sentence(found, truth)]),
+        *window_sentences(names, found.windows),
+        *gamma_sentences(found.choice),
+        *([] if allowed is None else [allowed.sentence]),
+        _accuracy_sentence(met),
+    )
+
+
+def _truth_sentence(found: Fit, truth: FloatArray) -> str:
+    error = float(np.abs(found.weights - truth).max())
+    values = ", ".join(f"{value:+.3g}" for value in truth)
+    return f"The simulated expert's true weights are ({values}); the largest error is {error:.3f}."
+
+
+def _accuracy_sentence(met: Accuracy) -> str:
+    beside = f"cloning {met.cloning:.3f}, majority {met.majority:.3f}, last action {met.repeat_last_action:.3f}"
+    known = "" if met.ceiling is None else f"; nobody can exceed {met.ceiling:.3f}"
+    text = f"The recovered policy meets {met.cirl:.3f} of held-out decisions ({beside}{known})."
+    if met.cirl < max(met.majority, met.repeat_last_action):
+        text += (
+            " Habit alone predicts these decisions better: read the weights as a description of outcomes preferred, "
+            "not as what drives each decision."
+        )
+    return text

@@ -1,0 +1,187 @@
+"""Likelihood of the expert's actions under softmax(kappa w . psi(h, .; w)), by episode and by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.rules import among_allowed
+from cirl_gym.types import Float32Array, FloatArray
+
+
+def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt.ArrayLike) -> FloatArray:
+    """Log-likelihood ``[K, N]`` of each episode's actions under softmax(kappa q).
+
+    Args:
+        q: ``[N, T, A]`` values of all actions along the batch; those of actions that were not allowed, and rows on
+            padding, are not looked at.
+        batch: the actions taken.
+        kappas: ``[K]`` inverse temperatures, not negative.
+
+    Raises:
+        ValueError: shapes do not match, a value is not finite, or a kappa is negative or not finite.
+    """
+    levels = np.asarray(kappas, dtype=np.float64)
+    if levels.ndim != 1 or not (np.isfinite(levels) & (levels >= 0)).all():
+        raise ValueError(f"kappas must be a vector of finite numbers, none negative, got {kappas!r}")
+    if q.shape != (*batch.actions.shape, batch.n_actions):
+        raise ValueError(f"q must be {(*batch.actions.shape, batch.n_actions)}, got {q.shape}")
+    live = q[batch.mask].astype(np.float64)
+    forbidden = None if batch.allowed is None else ~batch.allowed[batch.mask]
+    if not (np.isfinite(live) if forbidden is None else np.isfinite(live) | forbidden).all():
+        raise ValueError("q is not finite in a step where an action was taken")
+    if forbidden is not None:
+        live[forbidden] = -np.inf
+    steps = np.arange(len(live))
+    # -log p(taken) = kappa (best - taken) + log(1 + sum over the others of exp(kappa (q_a - best))).
+    best = live.argmax(axis=1)
+    short = live[steps, best] - live[steps, batch.actions[batch.mask]]
+    others = np.arange(batch.n_actions) != best[:, None]
+    below = np.ascontiguousarray((live - live[steps, best][:, None])[others].reshape(len(live), -1).T)
+    never = None if forbidden is None else np.isneginf(below)
+    result = np.empty((len(levels), len(batch)))
+    scratch = np.empty_like(below)  # many kappas, many steps: what is written again is not asked for again
+    for i, kappa in enumerate(levels):
+        with np.errstate(invalid="ignore"):  # 0 times infinity, set right below
+            np.exp(np.multiply(below, kappa, out=scratch), out=scratch)
+        if never is not None:
+            scratch[never] = 0.0
+        lost = np.log(1.0 + scratch.sum(axis=0))
+        lost += kappa * short
+        result[i] = -by_episode(lost, batch)
+    return result
+
+
+def taken_log_probabilities(log_probabilities: npt.NDArray[np.floating], batch: Batch) -> FloatArray:
+    """``[N]`` sums over each episode of the log-probabilities of the actions taken.
+
+    Args:
+        log_probabilities: ``[N, T, A]``, or ``[A]`` for a policy that looks at nothing; rows on padding are not looked
+            at.
+        batch: the actions taken.
+
+    Raises:
+        ValueError: another shape, or a log-probability of an action taken is not a number, or above 0.
+    """
+    shape = (*batch.actions.shape, batch.n_actions)
+    if log_probabilities.shape not in (shape, (batch.n_actions,)):
+        raise ValueError(f"log-probabilities must be {shape} or {shape[2:]}, got {log_probabilities.shape}")
+    each = np.broadcast_to(log_probabilities, shape)[batch.mask]
+    taken = each[np.arange(len(each)), batch.actions[batch.mask]].astype(np.float64)
+    if not (taken <= 1e-9).all():
+        raise ValueError("log-probabilities must be numbers and not above 0")
+    return by_episode(np.minimum(taken, 0.0), batch)
+
+
+def per_decision(log_likelihood: FloatArray, batch: Batch) -> tuple[float, float]:
+    """Mean log-likelihood of a decision and its standard error, from the episodes' ``[N]``.
+
+    Groups (patients) are the unit, and they have different numbers of decisions: the mean is a ratio of sums, and its
+    error that of the sums of what is left over the ratio. With a single group nothing can be said of it: 0.
+    """
+    sums = by_group(np.stack([log_likelihood, batch.lengths.astype(np.float64)]), batch.groups)
+    total, decisions = sums
+    mean = total.sum() / decisions.sum()
+    rest, groups = total - mean * decisions, len(decisions)
+    error = np.sqrt(groups / max(groups - 1, 1) * (rest**2).sum()) / decisions.sum()
+    return float(mean), float(error)
+
+
+def by_episode(decisions: FloatArray, batch: Batch) -> FloatArray:
+    """``[N]`` sums over each episode of numbers ``[R]``, one per action taken in the order of ``batch.mask``."""
+    first = np.concatenate([[0], np.cumsum(batch.lengths)[:-1]])
+    sums: FloatArray = np.add.reduceat(decisions, first)
+    return sums
+
+
+def by_group(log_likelihood: FloatArray, groups: Sequence[str]) -> FloatArray:
+    """``[.., G]`` sums of episodes' log-likelihoods ``[.., N]`` over each group (patient), in the groups' sorted order.
+
+    Raises:
+        ValueError: there is not one group name per episode.
+    """
+    names, member = np.unique(np.asarray(groups), return_inverse=True)
+    if log_likelihood.shape[-1] != len(member):
+        raise ValueError(f"{log_likelihood.shape[-1]} episodes and {len(member)} group names do not match")
+    total = np.zeros((len(names), *log_likelihood.shape[:-1]))
+    np.add.at(total, member, np.moveaxis(log_likelihood, -1, 0))
+    return np.moveaxis(total, 0, -1)
+
+
+def bootstrap_weights(groups: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Bayesian bootstrap: ``[draws, groups]`` weights, uniform on the simplex, scaled to mean 1.
+
+    The spread of an estimate over such weights is its uncertainty with groups as the unit, however much the rows
+    within a group depend on each other.
+    """
+    weights = rng.standard_exponential((draws, groups))
+    scaled: FloatArray = weights / weights.mean(axis=1, keepdims=True)
+    return scaled
+
+
+# MERGED: Successor features of many plans along the expert's histories, so that any weights can be judged at once.
+#
+# The psi of a plan does not depend on weights; weights only decide which plan is best. For a pool of plans the best
+# value Q(h, a; w) = max over the pool of w . psi(h, a) is therefore at hand for every w, without solving anything
+# again.
+# It is never above the true optimum of the world model, and the more plans, the nearer.
+
+
+@dataclass(frozen=True)
+class PlanPool:
+    """psi of J plans for every history and action of a batch.
+
+    Raises:
+        ValueError: shapes do not match, or a number where an action was taken is not finite.
+    """
+
+    batch: Batch
+    """The histories and the actions that experts took."""
+    psi: FloatArray
+    """``[J, N, T, A, d]`` successor features; what stands on padding is not looked at."""
+
+    def __post_init__(self) -> None:
+        expected = (*self.batch.actions.shape, self.batch.n_actions)
+        if self.psi.ndim != 5 or len(self.psi) == 0 or self.psi.shape[1:4] != expected:
+            raise ValueError(f"PlanPool.psi must be [J, {', '.join(map(str, expected))}, d], got {self.psi.shape}")
+        if not np.isfinite(self.psi[:, self.batch.mask]).all():
+            raise ValueError("PlanPool.psi is not finite where an action was taken")
+
+    def extended(self, psi: FloatArray) -> PlanPool:
+        """The same pool with more plans ``[J', N, T, A, d]``."""
+        return PlanPool(self.batch, np.concatenate([self.psi, psi]))
+
+    def q(self, w: FloatArray) -> FloatArray:
+        """Best values ``[N, T, A]`` for weights ``[d]``; minus infinity where an action was not allowed."""
+        # One long product: numpy takes many short ones (psi @ w) one by one, 70 times as slow for two features.
+        values = self.psi.reshape(-1, len(w)) @ w
+        return np.asarray(among_allowed(values.reshape(self.psi.shape[:-1]).max(axis=0), self.batch.allowed))
+
+    def group_log_likelihood(self, w: FloatArray, kappas: FloatArray) -> FloatArray:
+        """Log-likelihood ``[K, G]`` of each group's actions under softmax(kappa Q), for weights ``[d]``."""
+        return by_group(action_log_likelihood(self.q(w), self.batch, kappas), self.batch.groups)
+
+    def log_likelihoods(self, w: FloatArray, kappas: FloatArray) -> FloatArray:
+        """Log-likelihoods ``[M]`` of all actions for weights ``[M, d]``, each with its own kappa ``[M]``."""
+        live = self._live
+        plans, decisions, n_actions, d = live.shape
+        values = (live.reshape(-1, d) @ w.T.astype(np.float32)).reshape(plans, decisions, n_actions, len(w)).max(axis=0)
+        scaled = values.astype(np.float64) * kappas
+        if self.batch.allowed is not None:
+            scaled[~self.batch.allowed[self.batch.mask]] = -np.inf
+        scaled -= scaled.max(axis=1, keepdims=True)
+        taken = self.batch.actions[self.batch.mask]
+        log_chance = scaled[np.arange(decisions), taken] - np.log(np.exp(scaled).sum(axis=1))
+        total: FloatArray = log_chance.sum(axis=0)
+        return total
+
+    @cached_property
+    def _live(self) -> Float32Array:
+        """``[J, R, A, d]`` only the rows where an action was taken: a sampler asks for them thousands of times."""
+        live: Float32Array = self.psi[:, self.batch.mask].astype(np.float32)
+        return live

@@ -1,0 +1,415 @@
+"""A grid over the L1 sphere of two features and log kappa, made finer where the probability is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cirl_gym.data.batch import even_rows
+from cirl_gym.data.features import allowed_faces, arc_weights, checked_signs
+from cirl_gym.types import BoolArray, FloatArray, IntArray
+from irl.preferences.sampler import Best, ManyLogLikelihood, SamplerReport, Target, report, walk
+
+LEFT_OUT = 1e-4
+"""Probability that a finer grid may leave out, along each of its two directions."""
+
+
+@dataclass(frozen=True)
+class WeightGrid:
+    """M cells along the L1 sphere times K cells of log kappa; within a cell the density counts as constant.
+
+    All cells are equally large, so that each has the same share of the prior.
+    """
+
+    left: FloatArray
+    """``[M]`` where each cell begins on :func:`irl.max_margin.projection.arc_weights`, rising; no cell reaches over a corner."""
+    right: FloatArray
+    """``[M]`` where each cell ends."""
+    log_kappa: FloatArray
+    """``[K + 1]`` ends of the cells of log kappa, rising."""
+
+    @classmethod
+    def over(cls, signs: FloatArray, kappa_range: tuple[float, float], points: int, kappa_points: int) -> WeightGrid:
+        """Cover the faces that ``signs [2]`` allow with ``points`` cells each, and the range with ``kappa_points``."""
+        begin = np.concatenate([face + np.arange(points) / points for face in allowed_faces(signs)])
+        low, high = np.log(kappa_range)
+        return cls(begin, begin + 1 / points, np.linspace(low, high, kappa_points + 1))
+
+    @property
+    def w(self) -> FloatArray:
+        """``[M, 2]`` the middle of each cell."""
+        return arc_weights((self.left + self.right) / 2)
+
+    @property
+    def kappas(self) -> FloatArray:
+        """``[K]`` the middle of each cell, in log kappa."""
+        middle: FloatArray = np.exp((self.log_kappa[:-1] + self.log_kappa[1:]) / 2)
+        return middle
+
+    def refined(self, mass: FloatArray, points: int) -> WeightGrid | None:
+        """About ``points`` cells and as many kappas as before where ``mass [M, K]`` is; None if that gains nothing."""
+        cells = np.flatnonzero(_holding(mass.sum(axis=1)))
+        levels = np.flatnonzero(_holding(mass.sum(axis=0)))
+        k = len(self.log_kappa) - 1
+        parts = max(points // len(cells), 1)
+        span = levels[-1] + 1 - levels[0]
+        if parts == 1 and 2 * span > k:
+            return None
+        share = np.arange(parts + 1) / parts
+        ends = self.left[cells, None] + share * (self.right - self.left)[cells, None]
+        low, high = self.log_kappa[levels[0]], self.log_kappa[levels[-1] + 1]
+        return WeightGrid(ends[:, :-1].ravel(), ends[:, 1:].ravel(), np.linspace(low, high, k + 1))
+
+    def mean(self, mass: FloatArray) -> FloatArray:
+        """``[.., 2]`` mean of w under ``mass [.., M, K]``."""
+        average: FloatArray = mass.sum(axis=-1) @ self.w
+        return average
+
+    def kappa_mean(self, mass: FloatArray) -> float:
+        """Mean of kappa under ``mass [M, K]``."""
+        within = np.diff(np.exp(self.log_kappa)) / np.diff(self.log_kappa)
+        return float(mass.sum(axis=0) @ within)
+
+    def quantiles(self, mass: FloatArray, chances: FloatArray) -> FloatArray:
+        """``[len(chances), 2]`` quantiles of each weight under ``mass [M, K]``."""
+        ends = np.stack([arc_weights(self.left), arc_weights(self.right)])
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        along = mass.sum(axis=1)
+        columns = []
+        for i in range(2):
+            knots = np.unique(ends[:, :, i])
+            share = np.clip((knots[:, None] - low[:, i]) / (high - low)[:, i], 0.0, 1.0)
+            columns.append(np.interp(chances, share @ along, knots))
+        return np.stack(columns, axis=1)
+
+    def kappa_quantiles(self, mass: FloatArray, chances: FloatArray) -> FloatArray:
+        """``[len(chances)]`` quantiles of kappa under ``mass [M, K]``."""
+        below = np.concatenate([[0.0], np.cumsum(mass.sum(axis=0))])
+        return np.exp(np.interp(chances, below, self.log_kappa))
+
+    def draw(self, mass: FloatArray, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """``[n, 2]`` weights and ``[n]`` kappas drawn from ``mass [M, K]``, uniformly within cells."""
+        chosen: IntArray = rng.choice(mass.size, size=n, p=mass.ravel() / mass.sum())
+        cell, level = np.divmod(chosen, mass.shape[1])
+        where, depth = rng.random(n), rng.random(n)
+        arc = self.left[cell] + where * (self.right - self.left)[cell]
+        return arc_weights(arc), np.exp(self.log_kappa[level] + depth * np.diff(self.log_kappa)[level])
+
+
+def _holding(mass: FloatArray) -> BoolArray:
+    """Cells that hold all but :data:`LEFT_OUT` of the mass, and the cell on either side of each."""
+    order = np.argsort(-mass, kind="stable")
+    before = np.cumsum(mass[order]) - mass[order]
+    inside = np.zeros(len(mass), dtype=np.bool_)
+    inside[order[before < (1 - LEFT_OUT) * mass.sum()]] = True
+    wider = inside.copy()
+    wider[1:] |= inside[:-1]
+    wider[:-1] |= inside[1:]
+    # The sphere of two features closes on itself: a peak at its first cell may reach into its last.
+    wider[-1] |= inside[0]
+    wider[0] |= inside[-1]
+    return wider
+
+
+# MERGED: Posterior of the weights, given a likelihood of the expert's actions (see :mod:`irl.preferences.likelihood`).
+#
+# The prior is uniform over the allowed part of the L1 sphere, times uniform in log kappa over a range. The caller
+# owns
+# whatever gives Q; here only likelihoods are seen. Two features are done on a grid, more by sampling.
+
+GroupLogLikelihood: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
+"""(w ``[2]``, kappas ``[K]``) -> log-likelihoods ``[K, G]``, one column per group (patient)."""
+TAILS = np.array([0.05, 0.5, 0.95])
+KAPPAS = (0.01, 1000.0)
+"""What kappa can be. With a larger lower end, experts who toss coins could only be explained by weights under which all
+actions are as good, and the posterior would be sure of those."""
+
+
+@dataclass(frozen=True)
+class PosteriorResult:
+    """What the likelihood says about the weights (L1 norm 1) and the expert's inverse temperature."""
+
+    mean: FloatArray
+    """``[d]`` posterior mean, scaled back to L1 norm 1."""
+    median: FloatArray
+    """``[d]`` median of each weight, scaled back to L1 norm 1."""
+    low: FloatArray
+    """``[d]`` lower end of each weight's 90 % interval."""
+    high: FloatArray
+    """``[d]`` upper end."""
+    concentration: float
+    """L1 norm of the mean before it was scaled: 1 if no weight changes its sign, near 0 if there is no direction."""
+    kappa_mean: float
+    """Posterior mean of kappa."""
+    kappa_low: float
+    """Lower end of kappa's 90 % interval."""
+    kappa_high: float
+    """Upper end."""
+    draws: FloatArray
+    """``[M, d]`` draws of the weights."""
+    kappa_draws: FloatArray
+    """``[M]`` the kappas that go with them."""
+    best: FloatArray
+    """``[d]`` weights of the highest likelihood seen."""
+    best_kappa: float
+    """Its kappa."""
+    best_log_likelihood: float
+    """Its log-likelihood, neither tempered nor reweighted."""
+    bootstrap: FloatArray | None = None
+    """``[B, d]`` posterior mean under each set of group weights; low and high enclose their 90 % interval too."""
+    sampler: SamplerReport | None = None
+    """None where the posterior was computed on a grid."""
+
+
+def grid_posterior(
+    log_likelihood: GroupLogLikelihood,
+    signs: npt.ArrayLike,
+    rng: np.random.Generator,
+    *,
+    kappa_range: tuple[float, float] = KAPPAS,
+    points: int = 100,
+    kappa_points: int = 40,
+    refinements: int = 2,
+    power: float = 1.0,
+    group_weights: FloatArray | None = None,
+    draws: int = 4000,
+) -> PosteriorResult:
+    """Posterior of two weights on a grid; about ``points`` likelihoods per allowed face, and per useful refinement.
+
+    Args:
+        log_likelihood: see :data:`GroupLogLikelihood`.
+        signs: ``[2]`` of -1, 0 (free) and 1.
+        rng: the draws.
+        kappa_range: limits of kappa.
+        points: cells per face.
+        kappa_points: cells of log kappa.
+        refinements: largest number of refinements.
+        power: the likelihood is raised to it; below 1 where rows say less than independent rows would.
+        group_weights: ``[B, G]`` from :func:`irl.preferences.likelihood.bootstrap_weights`, to widen the intervals.
+        draws: number of draws.
+
+    Raises:
+        ValueError: an argument is out of range, or the likelihood's answer has a wrong shape or is not a number.
+    """
+    allowed = checked_signs(signs)
+    _check_range(kappa_range, power)
+    if len(allowed) != 2 or points < 2 or kappa_points < 2:
+        raise ValueError(f"two features and 2 points at least, got {len(allowed)}, {points}, {kappa_points}")
+    grid = WeightGrid.over(allowed, kappa_range, points, kappa_points)
+    grid, mass, masses, best = _settle(log_likelihood, grid, points, refinements, power, group_weights)
+    mean = grid.mean(mass)
+    low, middle, high = grid.quantiles(mass, TAILS)
+    bootstrap = None if masses is None else np.stack([_scaled_back(each, best[1]) for each in grid.mean(masses)])
+    if bootstrap is not None:
+        low, high = _widened(low, high, bootstrap)
+    kappa_low, kappa_high = (float(end) for end in grid.kappa_quantiles(mass, TAILS[[0, 2]]))
+    w_draws, kappa_draws = grid.draw(mass, draws, rng)
+    return PosteriorResult(
+        mean=_scaled_back(mean, best[1]),
+        median=_scaled_back(middle, best[1]),
+        low=low,
+        high=high,
+        concentration=float(np.abs(mean).sum()),
+        kappa_mean=grid.kappa_mean(mass),
+        kappa_low=kappa_low,
+        kappa_high=kappa_high,
+        draws=w_draws,
+        kappa_draws=kappa_draws,
+        best=best[1],
+        best_kappa=best[2],
+        best_log_likelihood=best[0],
+        bootstrap=bootstrap,
+    )
+
+
+def sample_posterior(
+    log_likelihood: ManyLogLikelihood,
+    signs: npt.ArrayLike,
+    rng: np.random.Generator,
+    *,
+    kappa_range: tuple[float, float] = KAPPAS,
+    budget: int = 20_000,
+    walkers: int | None = None,
+    power: float = 1.0,
+) -> PosteriorResult:
+    """Posterior of any number of weights by an ensemble of walkers (emcee, differential-evolution moves).
+
+    The walkers move in (v, log kappa) with w = v / |v|_1 and prior exp(-|v|_1): it is constant wherever |v|_1 is, so
+    that w is uniform on the L1 sphere. They start at the most likely of a tenth of the budget, drawn from the prior,
+    and the first half of their steps is thrown away.
+
+    Args:
+        log_likelihood: see :data:`ManyLogLikelihood`; asked for at most ``walkers`` weights at once.
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        rng: seeds everything; no global random state is touched.
+        kappa_range: limits of kappa.
+        budget: largest number of likelihoods to compute.
+        walkers: default: 4 per dimension, at least 32.
+        power: the likelihood is raised to it.
+
+    Raises:
+        ValueError: an argument is out of range, or the likelihood's answer has a wrong shape or is not a number.
+    """
+    allowed = checked_signs(signs)
+    _check_range(kappa_range, power)
+    d = len(allowed)
+    count = walkers or max(32, 4 * (d + 1))
+    if count < 2 * (d + 1) or budget < 20 * count:
+        raise ValueError(f"{2 * (d + 1)} walkers and {20 * count} likelihoods at least, got {count} and {budget}")
+    target = Target(log_likelihood, allowed, kappa_range, power)
+    chain, acceptance = walk(target, count, budget, rng)
+    kept = chain[len(chain) // 2 :]
+    w, log_kappa = kept[..., :d].reshape(-1, d), kept[..., d].ravel()
+    low, middle, high = np.quantile(w, TAILS, axis=0)
+    kappas = np.exp(log_kappa)
+    kappa_low, kappa_high = (float(end) for end in np.quantile(kappas, TAILS[[0, 2]]))
+    likelihood, best, best_kappa = target.best
+    return PosteriorResult(
+        mean=_scaled_back(w.mean(axis=0), best),
+        median=_scaled_back(middle, best),
+        low=low,
+        high=high,
+        concentration=float(np.abs(w.mean(axis=0)).sum()),
+        kappa_mean=float(kappas.mean()),
+        kappa_low=kappa_low,
+        kappa_high=kappa_high,
+        draws=w,
+        kappa_draws=kappas,
+        best=best,
+        best_kappa=best_kappa,
+        best_log_likelihood=likelihood,
+        sampler=report(kept, acceptance, target.evaluations),
+    )
+
+
+def _settle(
+    log_likelihood: GroupLogLikelihood,
+    grid: WeightGrid,
+    points: int,
+    refinements: int,
+    power: float,
+    group_weights: FloatArray | None,
+) -> tuple[WeightGrid, FloatArray, FloatArray | None, Best]:
+    """The last grid, masses ``[M, K]`` on it, masses ``[B, M, K]`` under each set of group weights, and the best."""
+    best: Best = (-np.inf, grid.w[0], 1.0)
+    while True:
+        total, reweighted = _evaluate(log_likelihood, grid, group_weights)
+        best = _better(best, total, grid)
+        mass = _shares(power * total)
+        masses = None if reweighted is None else _shares(power * reweighted)
+        # A cell that matters under some drawn group weights only must stay as well.
+        everywhere = mass if masses is None else (mass + masses.mean(axis=0)) / 2
+        finer = grid.refined(everywhere, points) if refinements > 0 else None
+        if finer is None:
+            return grid, mass, masses, best
+        grid, refinements = finer, refinements - 1
+
+
+def _better(best: Best, total: FloatArray, grid: WeightGrid) -> Best:
+    cell, level = np.unravel_index(total.argmax(), total.shape)
+    if not np.isfinite(total[cell, level]):
+        raise ValueError("log_likelihood calls the data impossible under every weight that was tried")
+    if total[cell, level] <= best[0]:
+        return best
+    return float(total[cell, level]), grid.w[cell], float(grid.kappas[level])
+
+
+def _evaluate(
+    log_likelihood: GroupLogLikelihood, grid: WeightGrid, group_weights: FloatArray | None
+) -> tuple[FloatArray, FloatArray | None]:
+    """Log-likelihoods ``[M, K]`` of all groups together, and ``[B, M, K]`` under each set of group weights."""
+    kappas = grid.kappas
+    total, reweighted = [], []
+    for w in grid.w:
+        groups = np.asarray(log_likelihood(w, kappas), dtype=np.float64)
+        if groups.ndim != 2 or len(groups) != len(kappas) or np.isnan(groups).any() or (groups == np.inf).any():
+            raise ValueError(f"log_likelihood must give [{len(kappas)}, G] numbers below infinity, got {groups.shape}")
+        total.append(groups.sum(axis=1))
+        if group_weights is not None:
+            if group_weights.shape[1:] != groups.shape[1:]:
+                raise ValueError(f"group_weights must be [B, {groups.shape[1]}], got {group_weights.shape}")
+            reweighted.append(group_weights @ groups.T)
+    return np.stack(total), np.stack(reweighted, axis=1) if reweighted else None
+
+
+def _shares(log_mass: FloatArray) -> FloatArray:
+    """``[.., M, K]`` masses of sum 1."""
+    mass = np.exp(log_mass - log_mass.max(axis=(-2, -1), keepdims=True))
+    shares: FloatArray = mass / mass.sum(axis=(-2, -1), keepdims=True)
+    return shares
+
+
+def _widened(low: FloatArray, high: FloatArray, bootstrap: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The interval that encloses both the posterior's and the bootstrap's."""
+    ends = np.quantile(bootstrap, TAILS[[0, 2]], axis=0)
+    return np.minimum(low, ends[0]), np.maximum(high, ends[1])
+
+
+def _scaled_back(w: FloatArray, fallback: FloatArray) -> FloatArray:
+    """``[d]`` w with L1 norm 1; ``fallback`` where w has no direction."""
+    norm = float(np.abs(w).sum())
+    return w / norm if norm > 1e-12 else fallback
+
+
+def _check_range(kappa_range: tuple[float, float], power: float) -> None:
+    if not 0 < kappa_range[0] < kappa_range[1] < np.inf:
+        raise ValueError(f"kappa_range must be two positive numbers, the smaller first, got {kappa_range}")
+    if not 0 < power <= 1:
+        raise ValueError(f"power must lie in (0, 1], got {power}")
+
+
+# MERGED: What is not known of the outcomes, carried on to the weights: the same inference under each model of an
+# ensemble.
+#
+# Every member of the ensemble is a world of its own, in which candidate policies are solved and the experts'
+# decisions
+# judged anew. What the members' posteriors have between them is then the interval: it holds the error of the outcome
+# model and, since each is solved with other random numbers, that of the solver.
+
+
+@dataclass(frozen=True)
+class MemberFinding:
+    """What one member of the ensemble says."""
+
+    mu_expert: FloatArray
+    """``[d]`` feature expectation of the experts, whose outcomes it predicts."""
+    mu_recovered: FloatArray
+    """``[d]`` that of the policy which is optimal for its weights, in its own world."""
+    posterior: PosteriorResult
+    """Of the weights in its world."""
+
+
+def with_model_spread(posterior: PosteriorResult, members: Sequence[MemberFinding]) -> PosteriorResult:
+    """The posterior whose intervals and draws are those of all members together; means and medians stay.
+
+    Args:
+        posterior: under the ensemble's mean prediction.
+        members: at least one.
+
+    Raises:
+        ValueError: there are no members.
+    """
+    if not members:
+        raise ValueError("with_model_spread: there are no members")
+    every = [posterior, *(member.posterior for member in members)]
+    # As many draws of each: a mixture with equal shares.
+    n = min(len(one.draws) for one in every)
+    kept = [even_rows(len(one.draws), n) for one in every]
+    draws = np.concatenate([one.draws[rows] for one, rows in zip(every, kept, strict=True)])
+    kappas = np.concatenate([one.kappa_draws[rows] for one, rows in zip(every, kept, strict=True)])
+    low, high = np.quantile(draws, TAILS[[0, 2]], axis=0)
+    kappa_low, kappa_high = np.quantile(kappas, TAILS[[0, 2]])
+    return replace(
+        posterior,
+        # Each member's own interval may be wider than its draws say (a bootstrap over patients).
+        low=np.minimum(low, posterior.low),
+        high=np.maximum(high, posterior.high),
+        kappa_low=min(float(kappa_low), posterior.kappa_low),
+        kappa_high=max(float(kappa_high), posterior.kappa_high),
+        draws=draws,
+        kappa_draws=kappas,
+    )

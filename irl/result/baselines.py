@@ -1,0 +1,180 @@
+"""One table of methods: what each says of the weights, and what its policy is worth (paper, section 5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cirl_gym.files import write_json
+from irl.result.records import check_types, plain, require
+
+SCHEMA = 1
+Numbers: TypeAlias = tuple[float, ...]
+Interval: TypeAlias = tuple[float, float]
+
+METHODS = {
+    "cirl": "CIRL",
+    "oracle": "oracle control",
+    "mb_h": "MB(h)-IRL",
+    "mb_x": "MB(x)-IRL",
+    "ar": "linear law",
+    "crn": "CRN",
+    "rmsn": "RMSN",
+    "dsfn": "DSFN",
+    "dsfn_h": "DSFN(h)",
+    "cloning": "behaviour cloning",
+}
+"""What can be asked for, and how it is called. "cirl" has the outcome model that the run had, "oracle" the simulator in
+its place, and "mb_h", "mb_x", "ar", "crn" and "rmsn" one of that kind: all of these are the same inference. DSFN and
+DSFN(h) have no outcome model, and cloning asks for no preferences."""
+PAPER = ("cirl", "oracle", "mb_h", "mb_x", "dsfn", "dsfn_h", "cloning")
+"""The paper's, the control and the copy: what is compared unless other methods are named."""
+REFERENCES = {
+    "expert": "experts, no mistakes",
+    "majority": "most frequent action",
+    "repeat": "last action again",
+}
+"""Rows that every table has beside the methods; the first only where the experts are simulated."""
+MEASURES = ("mu_gap", "accuracy", "return_", "return_error", "behind", "behind_error")
+"""Fields of a row that :mod:`irl.studies.judge` measures."""
+
+
+def chosen_methods(asked: Sequence[str], simulated: bool) -> tuple[str, ...]:
+    """The methods asked for, or the paper's.
+
+    Args:
+        asked: names among :data:`METHODS`; empty: the paper's.
+        simulated: whether there is a simulator that can be asked.
+
+    Raises:
+        ValueError: a name is none of a method, there twice, or "oracle" without a simulator.
+    """
+    for name in asked:
+        if name not in METHODS:
+            raise ValueError(f"--methods: {name!r} is not a method; the methods are {', '.join(METHODS)}")
+    if len(set(asked)) < len(asked):
+        raise ValueError(f"--methods: a name is there twice: {', '.join(asked)}")
+    if "oracle" in asked and not simulated:
+        raise ValueError("--methods: oracle asks the simulator, and this run is one of a table")
+    return tuple(asked) or tuple(name for name in PAPER if simulated or name != "oracle")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one method says, and what its policy is worth. What it has not, or what is not known, is None.
+
+    Raises:
+        ValueError: a field has another type, a number is not finite or out of its range, the weights' L1 norm is not 1,
+            or an error stands beside findings.
+    """
+
+    method: str
+    """A name of :data:`METHODS` or :data:`REFERENCES`."""
+    model: str | None = None
+    """Kind of the outcome model, "simulator" in the control; None: it knows none."""
+    memory: bool = False
+    """Whether its policy sees more of a history than the current observation (and the number of the step)."""
+    weights: Numbers | None = None
+    """``[d]`` L1 norm 1."""
+    intervals: dict[str, Interval] | None = None
+    """90 % interval of each weight."""
+    weight_error: float | None = None
+    """Largest distance of a weight from the true one."""
+    right_order: bool | None = None
+    """Whether the weights rank the features as the true ones do."""
+    mu_gap: float | None = None
+    """Distance of the policy's feature expectation from the experts', both in the world that the table names."""
+    accuracy: float | None = None
+    """Share of held-out decisions that the policy meets (paper, appendix H)."""
+    return_: float | None = None
+    """Mean undiscounted return in the simulator under the true weights."""
+    return_error: float | None = None
+    """Its standard error; most of it is how patients differ, which is the same for every row."""
+    behind: float | None = None
+    """By how much the experts' policy earns more, without their mistakes, with the same patients and noise."""
+    behind_error: float | None = None
+    """Standard error of that."""
+    seconds: float | None = None
+    """Time of the inference, without that of measuring."""
+    note: str = ""
+    """How its loop ended, in plain words."""
+    error: str | None = None
+    """Why it failed."""
+
+    def __post_init__(self) -> None:
+        check_types(self, f"row {self.method}")
+        known = {**METHODS, **REFERENCES}
+        require(self.method in known, f"row: method must be one of {', '.join(known)}, got {self.method!r}")
+        where = f"row {self.method}"
+        for name in ("weight_error", "mu_gap", "return_error", "behind_error", "seconds"):
+            value = getattr(self, name)
+            require(value is None or value >= 0, f"{where}: {name} must not be negative, got {value}")
+        require(self.accuracy is None or 0 <= self.accuracy <= 1, f"{where}: accuracy must lie in [0, 1]")
+        if self.weights is not None:
+            norm = sum(abs(weight) for weight in self.weights)
+            require(abs(norm - 1) <= 1e-6, f"{where}: weights must have L1 norm 1, got {norm}")
+        for name, (low, high) in (self.intervals or {}).items():
+            require(low <= high, f"{where}: the interval of {name} must be [low, high], got {[low, high]}")
+        found = [name for name in (*MEASURES, "weights", "intervals") if getattr(self, name) is not None]
+        require(self.error is None or not found, f"{where}: it failed, and yet it has {', '.join(found)}")
+
+    @property
+    def title(self) -> str:
+        """What the method is called."""
+        return {**METHODS, **REFERENCES}[self.method]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """``baselines.json`` (beside ``schema``): one row per method, all from the same episodes and with the same seed.
+
+    Raises:
+        ValueError: a method has two rows, or a row is of other features.
+    """
+
+    run: str
+    """Folder of the run."""
+    features: tuple[str, ...]
+    """Names of the d outcomes that are weighed."""
+    true_weights: Numbers | None
+    """``[d]`` of simulated experts, L1 norm 1."""
+    ceiling: float | None
+    """Accuracy that nobody can exceed, since the experts draw their actions; None where that is not known."""
+    gap_in: str
+    """The world in which feature expectations are compared."""
+    episodes: dict[str, int]
+    """How many there were to learn from, to choose by and held out; and patients of a return, if simulated."""
+    seed: int
+    """Everything that the methods draw."""
+    quick: bool
+    """Whether all of them did a fraction of the work."""
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    """What limits the comparison, in plain sentences."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "baselines")
+        names, d = [row.method for row in self.rows], len(self.features)
+        require(len(set(names)) == len(names), f"baselines: a method has two rows: {', '.join(names)}")
+        truth = self.true_weights
+        require(truth is None or len(truth) == d, f"baselines: true_weights must be {d} numbers, got {truth}")
+        require(self.ceiling is None or 0 <= self.ceiling <= 1, "baselines: ceiling must lie in [0, 1]")
+        for row in self.rows:
+            of_all = row.intervals is None or set(row.intervals) == set(self.features)
+            require((row.weights is None or len(row.weights) == d) and of_all, f"row {row.method}: not of {d} features")
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """What went wrong, by method."""
+        return {row.method: row.error for row in self.rows if row.error is not None}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of ``baselines.json``, in JSON's own types."""
+        content: dict[str, Any] = plain(self, "baselines")
+        return {"schema": SCHEMA, **content}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file whole."""
+        write_json(path, self.as_dict())

@@ -1,0 +1,355 @@
+"""The DSFN baseline: the max-margin loop over policies that are found and judged on the batch alone (section 5).
+
+Nothing here sees an outcome model or an environment: mu_E is the discounted sum of the outcomes that were observed, and
+policies and their mu come from :class:`agents.dsfn.dsfn.DSFN`. What a policy does outside the expert's histories is guessed
+by temporal differences, which is the weakness that CIRL was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from agents.dsfn.dsfn import DSFN, DSFNConfig, DSFNSolution
+from agents.policies.cloning import CloningConfig, fit_cloning
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights, keep_signs
+from cirl_gym.data.rollout import act_along
+from cirl_gym.data.rules import ActionRules, rules_for
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, Kind, LearnedModel
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.types import FloatArray, Policy
+from irl.checks.metrics import accuracy
+from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu
+from irl.max_margin.loop import REASONS, MaxMarginResult, Round, max_margin
+from irl.pipeline import Fit, fit
+from irl.settings import FitConfig
+from irl.stages import Stages
+
+
+@dataclass(frozen=True)
+class DSFNLoopConfig:
+    """The loop's rules (Lee et al. 2019: ten rounds, margin .1, 5 % of accuracy).
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    dsfn: DSFNConfig = field(default_factory=DSFNConfig)
+    """The networks."""
+    rounds: int = 10
+    """Largest number of rounds after round 0."""
+    tolerance: float = 0.1
+    """Margin, in units of mu, at which the loop ends."""
+    accuracy_change: float = 0.05
+    """The loop ends when a round moves the accuracy on the validation episodes by less; 0: never."""
+    warm_start: bool = True
+    """Round 0 is the policy that imitates the expert, unless it matches already; otherwise that of drawn weights."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"DSFNLoopConfig.rounds must be at least 1, got {self.rounds}")
+        if not (0 <= self.tolerance < np.inf and 0 <= self.accuracy_change <= 1):
+            raise ValueError(f"DSFNLoopConfig: tolerance and accuracy_change are out of range: {self}")
+
+
+@dataclass(frozen=True)
+class DSFNResult:
+    """What the loop tried, and what it picks."""
+
+    loop: MaxMarginResult
+    """All rounds: weights, mus, margins, policies. If round 0 is the imitation its weights were drawn and not used."""
+    mu_expert: FeatureExpectation
+    """mu_E of the outcomes observed."""
+    accuracies: tuple[float, ...]
+    """One per round: share of the validation episodes' actions that its policy, greedy, would take (appendix H)."""
+    imitation: DSFNSolution | None
+    """The warm start's own policy, which knows no weights; None where none was asked for."""
+    warm_start: bool
+    """Whether it was round 0."""
+
+    @property
+    def already_matched(self) -> bool:
+        """The imitation left nothing to explain, so that the loop began with drawn weights instead."""
+        return self.imitation is not None and not self.warm_start
+
+    @property
+    def best(self) -> int:
+        """The round whose mu is nearest to mu_E, among those that solved for weights; the earliest of equals."""
+        first = int(self.warm_start)
+        return first + int(np.argmin([r.distance for r in self.loop.rounds[first:]]))
+
+    @property
+    def weights(self) -> FloatArray:
+        """``[d]`` what the policy was found for, L1 norm 1."""
+        return self.loop.rounds[self.best].w
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of these weights."""
+        return self.loop.policies[self.best]
+
+    @property
+    def mus(self) -> FloatArray:
+        """``[rounds, d]`` feature expectations of all policies, as the networks have them."""
+        return self.loop.mus
+
+    @property
+    def margins(self) -> FloatArray:
+        """``[rounds]`` distance from mu_E to mu_bar after each round, of the vectors themselves."""
+        return np.array([r.margin for r in self.loop.rounds])
+
+
+def observed_mu(batch: Batch, feature_map: FeatureMap, gamma: float) -> FeatureExpectation:
+    """mu_E from the outcomes that followed the expert's actions; the discount starts anew in every episode.
+
+    Of episodes that any policy played in a world it is the Monte-Carlo estimate of that policy's mu.
+    """
+    return expert_mu(feature_map(batch.next_obs), batch, gamma)
+
+
+def fit_dsfn(
+    train: Batch,
+    validation: Batch,
+    feature_map: FeatureMap,
+    signs: npt.ArrayLike,
+    gamma: float,
+    config: DSFNLoopConfig,
+    rng: np.random.Generator,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    rules: ActionRules | None = None,
+) -> DSFNResult:
+    """Weights and a policy from the batch alone.
+
+    A warm start can come so near to mu_E that what is left is noise, or a direction of signs that are not allowed. No
+    weights follow from it then; Lee et al. would stop there with the imitation as their answer. Here the loop begins
+    with the policy of drawn weights in that case, and the result says so.
+
+    Args:
+        train: the expert's episodes.
+        validation: other episodes, by which the warm start and the loop are stopped.
+        feature_map: which features are outcomes, and their ranges.
+        signs: ``[d]`` of -1, 0 (free) and 1, one per outcome.
+        gamma: discount factor.
+        config: settings.
+        rng: everything that is drawn.
+        progress: called with (rounds done, rounds planned).
+        rules: what is forbidden, to the expert and to policies.
+
+    Raises:
+        ValueError: the batches, rules, feature map and signs do not fit together, the batches say what was allowed and
+            there are no rules, or training did not stay finite.
+    """
+    w0 = draw_weights(signs, rng)
+    if len(w0) != len(feature_map.features):
+        raise ValueError(f"signs must be one per outcome {feature_map.features}, got {signs!r}")
+    dsfn = DSFN.fit(train, validation, feature_map, gamma, config.dsfn, rng, rules=rules)
+    expert = observed_mu(train, feature_map, gamma)
+    imitation = dsfn.initial() if config.warm_start else None
+    warm = imitation is not None and _leaves_something(expert.mean - imitation.mu, signs, config.tolerance)
+    accuracies: list[float] = []
+
+    def solve(w: FloatArray) -> DSFNSolution:
+        return imitation if imitation is not None and warm and not accuracies else dsfn.solve(w)
+
+    def enough(done: Round, policy: Policy) -> bool:
+        accuracies.append(accuracy(act_along(policy, validation), validation))
+        if progress is not None:
+            progress(done.k + 1, config.rounds + 1)
+        if done.k == 0:
+            return False
+        moved = abs(accuracies[-1] - accuracies[-2])
+        return done.margin <= config.tolerance or moved < config.accuracy_change
+
+    loop = max_margin(
+        expert.mean, solve, w0, rounds=config.rounds, tolerance=0.0, signs=np.asarray(signs), enough=enough
+    )
+    return DSFNResult(loop, expert, tuple(accuracies), imitation, warm)
+
+
+def _leaves_something(left: FloatArray, signs: npt.ArrayLike, tolerance: float) -> bool:
+    """Whether mu_E - mu_0 ``[d]`` is more than the tolerance and has a component whose sign is allowed."""
+    return bool(np.linalg.norm(left) > tolerance and keep_signs(left, checked_signs(signs)).any())
+
+
+# MERGED: What each method makes of the same episodes: weights, if it asks for any, and a policy.
+
+_PLANNED = {"dsfn": 1, "dsfn_h": 1, "cloning": 1}
+"""Stages of what is not the pipeline, whose own are five, and one more with several outcome models."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every method gets, and no more than it: no method can ask for the simulator."""
+
+    train: Batch
+    validation: Batch
+    feature_map: FeatureMap
+    signs: FloatArray
+    """``[d]`` of -1, 0 (free) and 1."""
+    fit: FitConfig
+    """The run's, of which the horizon is known."""
+    dsfn: DSFNLoopConfig
+    """Of DSFN; DSFN(h) has the same with memory."""
+    seed: int
+
+    @property
+    def rules(self) -> ActionRules | None:
+        """What was forbidden to the experts, and is to every method's policy."""
+        return rules_for(self.train, self.fit.forbid)
+
+
+class Found(NamedTuple):
+    """What a method came to."""
+
+    policy: Policy
+    model: str | None = None
+    """Kind of the outcome model."""
+    memory: bool = False
+    """Whether the policy sees more than the current observation."""
+    weights: FloatArray | None = None
+    """``[d]`` L1 norm 1."""
+    intervals: dict[str, tuple[float, float]] | None = None
+    """90 % interval of each weight."""
+    note: str = ""
+    """How it went."""
+
+    def fields(self) -> dict[str, Any]:
+        """All but the policy, as fields of :class:`irl.result.baselines.Row`."""
+        return {name: value for name, value in self._asdict().items() if name != "policy"}
+
+
+def planned_stages(method: str, config: FitConfig) -> int:
+    """How many stages :func:`solve` shows."""
+    several = method != "oracle" and config.outcome.members > 1
+    return _PLANNED.get(method, 5 + several)
+
+
+def settings_of(method: str, given: Given) -> dict[str, Any]:
+    """The settings that a method reads, as dataclasses by name."""
+    if method in ("dsfn", "dsfn_h"):
+        return {"dsfn": _dsfn_config(method, given.dsfn), "gamma": given.fit.gamma, "horizon": given.fit.horizon}
+    return {"cloning": given.fit.cloning} if method == "cloning" else {"fit": _fit_config(method, given.fit)}
+
+
+def solve(method: str, given: Given, run: Stages, oracle: OracleModel | None = None) -> Found:
+    """One method.
+
+    Args:
+        method: one of :data:`irl.result.baselines.METHODS`.
+        given: what there is to learn from.
+        run: shows and times the stages.
+        oracle: the simulator as outcome model, for the control alone.
+
+    Raises:
+        ValueError: the method cannot work with what it is given.
+    """
+    if method in ("dsfn", "dsfn_h"):
+        return _dsfn(method, given, run)
+    if method == "cloning":
+        return _cloning(given, run)
+    if method != "oracle":
+        return _explained(method, given, run, None)
+    if oracle is None:
+        raise ValueError("the oracle control needs the simulator")
+    # Not learnt; but it answers all that the nine steps ask of a model.
+    return _explained(method, given, run, FittedOutcomeModel(cast(LearnedModel, oracle), {}, 0.0))
+
+
+def _fit_config(method: str, config: FitConfig) -> FitConfig:
+    """With the method's outcome model; every fit also clones, which is a row of its own: here as little as can be."""
+    least = CloningConfig(hidden=1, priors=(0.0,), training=replace(config.cloning.training, epochs=1))
+    kind = config.model if method in ("cirl", "oracle") else cast(Kind, method)
+    return replace(config, model=kind, cloning=least)
+
+
+def _explained(method: str, given: Given, run: Stages, model: FittedOutcomeModel | None) -> Found:
+    """Steps 4 to 9 of the pipeline."""
+    config = _fit_config(method, given.fit)
+    found = fit(given.train, given.validation, given.feature_map, given.signs, config, given.seed, run, model=model)
+    ends = zip(found.posterior.low.tolist(), found.posterior.high.tolist(), strict=True)
+    return Found(
+        policy=found.policy,
+        model=config.model if model is None else "simulator",
+        memory=model is not None or config.model != "mb_x",
+        weights=found.weights,
+        intervals=dict(zip(given.feature_map.features, ends, strict=True)),
+        note=_fit_note(found),
+    )
+
+
+def _fit_note(found: Fit) -> str:
+    told = [_loop_note(found.loop)]
+    reports = found.model.report.get("members", [found.model.report])
+    corrections = [report["correction"] for report in reports if report.get("correction") is not None]
+    dropped = sum(not correction["kept"] for correction in corrections)
+    if dropped and dropped == len(corrections):
+        told.append("the network did not improve on the linear law, which predicts alone")
+    elif dropped:
+        told.append(f"{dropped} of {len(corrections)} networks did not improve on the linear law")
+    return "; ".join(told)
+
+
+def _loop_note(loop: MaxMarginResult) -> str:
+    n = len(loop.rounds)
+    return f"loop: {n} round{'' if n == 1 else 's'}, {REASONS[loop.stop]}"
+
+
+def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:
+    return replace(config, dsfn=config.dsfn.with_history()) if method == "dsfn_h" else config
+
+
+def _dsfn(method: str, given: Given, run: Stages) -> Found:
+    """From the batch alone (Lee et al. 2019); an episode ends where watching ended, as in the pipeline."""
+    horizon = given.fit.horizon or given.train.horizon
+    splits = (given.train.with_early_ends(horizon), given.validation.with_early_ends(horizon))
+    rng = np.random.default_rng([given.seed, *method.encode()])
+    with run.stage("policies from the batch alone") as report:
+        found = fit_dsfn(
+            *splits,
+            given.feature_map,
+            given.signs,
+            given.fit.gamma,
+            _dsfn_config(method, given.dsfn),
+            rng,
+            report,
+            rules=given.rules,
+        )
+    policy, weights = dsfn_answer(found)
+    return Found(policy, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
+
+
+def dsfn_answer(found: DSFNResult) -> tuple[Policy, FloatArray | None]:
+    """Its policy, and weights ``[d]`` if they follow from the experts' decisions.
+
+    Where the imitation left nothing to explain and no round came nearer than the one that was begun with drawn weights,
+    there are none, and the policy is the imitation: there Lee et al. would have stopped.
+    """
+    if found.warm_start or found.best > 0:
+        return found.policy, found.weights
+    return (found.policy if found.imitation is None else found.imitation.policy), None
+
+
+def dsfn_note(found: DSFNResult) -> str:
+    """What its loop did, and whether it found weights at all."""
+    told = [_loop_note(found.loop)]
+    if found.already_matched:
+        told.append("already matched: imitating the experts left nothing to explain, so it began with drawn weights")
+    if dsfn_answer(found)[1] is None:
+        policy = "" if found.imitation is None else ", and the policy is the imitation"
+        told.append(f"no round came nearer than theirs: there are no weights{policy}")
+    return "; ".join(told)
+
+
+def _cloning(given: Given, run: Stages) -> Found:
+    """Recurrent behaviour cloning: what the experts would do, not what they want."""
+    rng = np.random.default_rng([given.seed, *b"cloning"])
+    with run.stage("behaviour cloning") as report:
+        found = fit_cloning(given.train, given.validation, given.fit.cloning, rng, report, rules=given.rules)
+    note = "" if found.kept else "the network did not improve on a logistic regression, which acts alone"
+    return Found(found.policy, memory=True, note=note)

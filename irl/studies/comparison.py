@@ -1,0 +1,245 @@
+"""Two groups of experts: by how much their weights differ, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cirl_gym.data.batch import even_rows
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.types import FloatArray
+from irl.result.records import check_types, plain, require
+
+Interval: TypeAlias = tuple[float, float]
+
+SCHEMA = 1
+TAILS = (0.05, 0.95)
+MOST_DRAWS = 2000
+"""Draws of each run that are compared with each of the other's, at most."""
+ALIKE = 0.9
+"""Ranges of a feature that have this share in common are alike enough to be brought to one scale without a word of the
+user's: a weight is per range."""
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """What one run found of the weights, as far as it is compared.
+
+    Raises:
+        ValueError: arrays do not have one finite column per feature, there is no draw, or a draw has no direction.
+    """
+
+    run: str
+    """What it is called in a message: its folder."""
+    feature_map: FeatureMap
+    """The d features that are weighed, and the ranges that a weight is per."""
+    weights: FloatArray
+    """``[d]`` reported weights, L1 norm 1."""
+    draws: FloatArray
+    """``[M, d]`` posterior draws, L1 norm 1."""
+    bootstrap: FloatArray | None = None
+    """``[B, d]`` posterior means under drawn sets of patients, where the posterior has them."""
+    gamma: float | None = None
+    """Discount factor of the run; None where it does not say."""
+    signs: Mapping[str, int] = field(default_factory=dict)
+    """The signs that the run was told."""
+
+    def __post_init__(self) -> None:
+        d = len(self.feature_map.features)
+        for name, values in (("weights", self.weights[None]), ("draws", self.draws), ("bootstrap", self.bootstrap)):
+            if values is None:
+                continue
+            if values.ndim != 2 or values.shape[1] != d or len(values) == 0 or not np.isfinite(values).all():
+                raise ValueError(f"{self.run}: {name} must be rows of {d} finite numbers, got shape {values.shape}")
+            if not (np.abs(values).sum(axis=1) > 0).all():
+                raise ValueError(f"{self.run}: {name} must not be zero in every feature")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One feature's weight in both runs, on one scale."""
+
+    a: float
+    """Weight that run A reports."""
+    b: float
+    """Weight that run B reports."""
+    difference: float
+    """a - b."""
+    interval: Interval
+    """90 % interval of the difference."""
+    above_zero: float
+    """Probability that A's weight is above B's."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "difference")
+        require(self.interval[0] <= self.interval[1], f"interval must be [low, high], got {self.interval}")
+        require(0 <= self.above_zero <= 1, f"above_zero must lie in [0, 1], got {self.above_zero}")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``comparison.json`` (beside ``schema``): A minus B, feature by feature."""
+
+    a: str
+    """Folder of run A."""
+    b: str
+    """Folder of run B."""
+    differences: dict[str, Difference]
+    ranges: dict[str, Interval]
+    """The range that each weight is per, raw units."""
+    draws: tuple[int, int]
+    """Posterior draws of A and of B that were compared, each with each."""
+    notes: tuple[str, ...]
+    """What limits the comparison, in plain sentences."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "comparison")
+        require(set(self.differences) == set(self.ranges), "differences and ranges must be of the same features")
+
+    @property
+    def clear(self) -> tuple[str, ...]:
+        """Features whose interval of the difference does not hold 0."""
+        return tuple(name for name, one in self.differences.items() if one.interval[0] * one.interval[1] > 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of ``comparison.json``, in JSON's own types."""
+        content: dict[str, Any] = plain(self, "comparison")
+        return {"schema": SCHEMA, **content}
+
+
+def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Comparison:
+    """Weights of A minus those of B, with 90 % intervals.
+
+    The two runs are taken as independent: patients of one are not patients of the other. A weight is per range of its
+    feature, so both runs are first brought to ranges that hold both runs' (:func:`on_scale`). Then every posterior draw
+    of A is set against every one of B. Where both runs have posterior means under drawn patients, as for two features,
+    the interval encloses that of their differences too, and the probability is the more cautious of the two.
+
+    Args:
+        a: one run.
+        b: another run, of the same features in any order.
+        rescale: bring ranges to one scale however little they have in common.
+
+    Raises:
+        ValueError: the runs weigh other features, or their ranges have too little in common and ``rescale`` is False.
+    """
+    b = _in_order(b, a)
+    scale = common_scale(a.feature_map, b.feature_map)
+    if not rescale:
+        _check_alike(a, b, scale)
+    notes = _notes(a, b, scale)
+    a, b = on_scale(a, scale), on_scale(b, scale)
+    ours, theirs = thinned(a.draws), thinned(b.draws)
+    differences = {}
+    for i, name in enumerate(scale.features):
+        low, high, above = _spread(ours[:, i], theirs[:, i])
+        if a.bootstrap is not None and b.bootstrap is not None:
+            least, most, other = _spread(a.bootstrap[:, i], b.bootstrap[:, i])
+            low, high, above = min(low, least), max(high, most), min(above, other, key=lambda p: abs(p - 0.5))
+        one, two = float(a.weights[i]), float(b.weights[i])
+        differences[name] = Difference(one, two, one - two, (low, high), above)
+    ranges = zip(scale.features, zip(scale.low.tolist(), scale.high.tolist(), strict=True), strict=True)
+    return Comparison(a.run, b.run, differences, dict(ranges), (len(ours), len(theirs)), notes)
+
+
+def common_scale(a: FeatureMap, b: FeatureMap) -> FeatureMap:
+    """For features in the same order, the smallest ranges that hold those of both."""
+    return FeatureMap(a.features, np.minimum(a.low, b.low), np.maximum(a.high, b.high))
+
+
+def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
+    """The same preferences with weights per range of another scale (features in the same order), L1 norm 1 again.
+
+    A weight w per range r is a weight of w / r per unit, and w r' / r per range r'. Rewards keep their order but for a
+    constant per step, which the lower ends of the ranges set.
+    """
+    own = found.feature_map
+    factor = (scale.high - scale.low) / (own.high - own.low)
+
+    def converted(w: FloatArray) -> FloatArray:
+        scaled = w * factor
+        per_row: FloatArray = scaled / np.abs(scaled).sum(axis=-1, keepdims=True)
+        return per_row
+
+    bootstrap = None if found.bootstrap is None else converted(found.bootstrap)
+    return replace(
+        found,
+        feature_map=scale,
+        weights=converted(found.weights),
+        draws=converted(found.draws),
+        bootstrap=bootstrap,
+    )
+
+
+def thinned(draws: FloatArray) -> FloatArray:
+    """At most :data:`MOST_DRAWS` rows, spread evenly over all of them."""
+    rows = even_rows(len(draws), MOST_DRAWS)
+    return draws[rows]
+
+
+def _spread(ours: FloatArray, theirs: FloatArray) -> tuple[float, float, float]:
+    """Ends of the 90 % interval of ours ``[n]`` minus theirs ``[m]``, each with each, and the share above 0."""
+    pairs = (ours[:, None] - theirs).ravel()
+    low, high = np.quantile(pairs, TAILS)
+    # Half of the ties, so that A above B and B above A add up to 1.
+    return float(low), float(high), float((pairs > 0).mean() + (pairs == 0).mean() / 2)
+
+
+def _in_order(b: Preferences, a: Preferences) -> Preferences:
+    """B with its features in the order of A's."""
+    ours, theirs = a.feature_map.features, b.feature_map.features
+    alone = {
+        run.run: [name for name in names if name not in others]
+        for run, names, others in ((a, ours, theirs), (b, theirs, ours))
+    }
+    if any(alone.values()):
+        told = "; ".join(f"only {run} has {', '.join(map(repr, names))}" for run, names in alone.items() if names)
+        raise ValueError(f"the runs weigh different features: {told}")
+    order = [theirs.index(name) for name in ours]
+    return replace(
+        b,
+        feature_map=FeatureMap(ours, b.feature_map.low[order], b.feature_map.high[order]),
+        weights=b.weights[order],
+        draws=b.draws[:, order],
+        bootstrap=None if b.bootstrap is None else b.bootstrap[:, order],
+    )
+
+
+def _check_alike(a: Preferences, b: Preferences, scale: FeatureMap) -> None:
+    one, two = a.feature_map, b.feature_map
+    both = np.minimum(one.high, two.high) - np.maximum(one.low, two.low)
+    different = np.flatnonzero(both < ALIKE * (scale.high - scale.low))
+    if len(different):
+        i = int(different[0])
+        more = f" (and of {len(different) - 1} more)" if len(different) > 1 else ""
+        raise ValueError(
+            f"a weight is per range, and the ranges of {scale.features[i]!r}{more} have less than {ALIKE:.0%} in "
+            f"common: {_range(one, i)} in {a.run}, {_range(two, i)} in {b.run}; --rescale brings both to one range"
+        )
+
+
+def _notes(a: Preferences, b: Preferences, scale: FeatureMap) -> tuple[str, ...]:
+    """What the reader must know of this pair of runs."""
+    one, two = a.feature_map, b.feature_map
+    notes = []
+    moved = [i for i in range(len(scale.features)) if _range(one, i) != _range(two, i)]
+    if moved:
+        listed = "; ".join(f"{scale.features[i]}: A {_range(one, i)}, B {_range(two, i)}" for i in moved)
+        notes.append(f"Both runs' weights were brought to one range where theirs differ ({listed}).")
+    if (one.low != two.low).any():
+        notes.append(
+            "Lower ends of ranges differ, so the two rewards differ by a constant per step as well, which counts where "
+            "episodes can end early."
+        )
+    if a.gamma != b.gamma:
+        notes.append(f"The runs discount differently (gamma {a.gamma} and {b.gamma}): that alone can move weights.")
+    if dict(a.signs) != dict(b.signs):
+        notes.append("The runs were told different signs of weights; what is told narrows the intervals.")
+    return tuple(notes)
+
+
+def _range(feature_map: FeatureMap, i: int) -> str:
+    return f"{feature_map.low[i]:.6g} to {feature_map.high[i]:.6g}"

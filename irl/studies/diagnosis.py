@@ -1,0 +1,243 @@
+"""How far a run's outcome model can be believed: every number of ``diagnostics.json``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import rollout
+from cirl_gym.diagnostics.ahead import (
+    CourseGap,
+    course_gap,
+    factual_ahead,
+    flipped_ahead,
+    unchanged_ahead,
+)
+from cirl_gym.diagnostics.calibration import (
+    Coverage,
+    EndCalibration,
+    end_calibration,
+    interval_coverage,
+    member_predictions,
+)
+from cirl_gym.diagnostics.probe import (
+    FittedClassifier,
+    Overlap,
+    Support,
+    TreatmentProbe,
+    data_range,
+    fit_propensity,
+    judged,
+    overlap,
+    representations,
+    support,
+    treatment_probe,
+)
+from cirl_gym.files import write_json
+from cirl_gym.outcome_models.errors import PredictionError, counterfactual_error
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.types import FloatArray, OutcomeModel, Policy
+from cirl_gym.worlds.flipped import Patients, constant_futures
+from cirl_gym.worlds.world import CounterfactualWorld
+from irl.result.records import plain
+
+SCHEMA = 1
+Stage = Callable[[str], Any]
+"""``with stage(name):`` around each part of the work."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is diagnosed, and on what."""
+
+    model: OutcomeModel
+    train: Batch
+    """What the model was fitted on."""
+    test: Batch
+    """Held out: never seen by the model."""
+    feature_map: FeatureMap
+    horizon: int
+    """Number of actions of a whole episode."""
+    policies: Mapping[str, Policy]
+    """By name, whose roll-outs are checked for support."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What only a simulator can tell about the held-out episodes."""
+
+    patients: Patients
+    """Whom they are of."""
+    chances: FloatArray
+    """``[N, T, A]`` the experts' true probabilities of each action along them."""
+
+
+@dataclass(frozen=True)
+class ErrorsAhead:
+    """Errors 1, 2, .. K steps ahead."""
+
+    model: tuple[PredictionError, ...]
+    oracle: tuple[PredictionError, ...] | None
+    """The noise-free simulator's on the very same rows; None without a simulator."""
+    unchanged: tuple[PredictionError, ...] | None
+    """Those of "nothing changes" on the same rows; None where it is not asked."""
+    ratio: tuple[float | None, ...] | None
+    """Pooled error of the model over that of the oracle; None where the oracle makes none."""
+
+    @classmethod
+    def of(
+        cls,
+        model: tuple[PredictionError, ...],
+        oracle: tuple[PredictionError, ...] | None = None,
+        unchanged: tuple[PredictionError, ...] | None = None,
+    ) -> ErrorsAhead:
+        """The same with the ratios."""
+        ratio = None
+        if oracle is not None:
+            pairs = zip(model, oracle, strict=True)
+            ratio = tuple(a.pooled / b.pooled if b.pooled > 0 else None for a, b in pairs)
+        return cls(model, oracle, unchanged, ratio)
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """Errors on what was not done; known only where there is a simulator."""
+
+    flipped: ErrorsAhead
+    """Under the other action at every step, with the same noise."""
+    expected: PredictionError
+    """One step ahead under the actions that were not taken, against the true expectation: no noise in it."""
+    courses: dict[str, CourseGap]
+    """By action, the mean course of "always this action" against the simulator's."""
+
+
+@dataclass(frozen=True)
+class Propensity:
+    """Overlap, and what the probabilities that it rests on are worth."""
+
+    estimated: Overlap
+    quality: TreatmentProbe
+    """Of the estimated propensity as a prediction of the held-out actions."""
+    true: Overlap | None
+    """By the simulated experts' own probabilities; None for a table."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Field by field the keys of ``diagnostics.json`` (beside ``schema``); what is unknown is None."""
+
+    features: tuple[str, ...]
+    """``[D]`` observed features: the order of errors in raw units."""
+    outcomes: tuple[str, ...]
+    """``[d]`` outcomes of phi: the order of scaled errors."""
+    normaliser: dict[str, tuple[float, float]]
+    """By outcome, the raw values that phi makes 0 and 1: scaled errors are in units of this range."""
+    actions: tuple[str, ...]
+    episodes: dict[str, int]
+    """Of training and held-out episodes."""
+    factual: ErrorsAhead
+    counterfactual: Counterfactual | None
+    probes: dict[str, TreatmentProbe]
+    """By part of the model's state."""
+    propensity: Propensity
+    intervals: tuple[Coverage, ...]
+    members: int
+    """Models in the ensemble; 1: a single model."""
+    ends: EndCalibration
+    support: dict[str, Support]
+    """By policy."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of ``diagnostics.json``."""
+        content: dict[str, Any] = plain(self, "diagnostics")
+        return {"schema": SCHEMA, **content}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file whole."""
+        write_json(path, self.as_dict())
+
+
+def diagnose(
+    material: Material, truth: Truth | None, rng: np.random.Generator, stage: Stage, steps: int | None = None
+) -> Diagnosis:
+    """All diagnostics of one model.
+
+    Args:
+        material: model, data and policies.
+        truth: what a simulator knows beyond them; None for a table.
+        rng: splits, first weights and roll-outs.
+        stage: around each part.
+        steps: look at most so many steps ahead; default: as far as the episodes go.
+
+    Raises:
+        ValueError: ``steps`` is below 1, or the training episodes are of one patient.
+    """
+    model, train, test, phi = material.model, material.train, material.test, material.feature_map
+    with stage("errors"):
+        factual = _factual(material, truth, steps)
+    counterfactual = None
+    if truth is not None:
+        with stage("flipped actions"):
+            counterfactual = _counterfactual(material, truth, steps)
+    with stage("probes"):
+        probes = {name: treatment_probe(part, train, test, rng) for name, part in representations(model).items()}
+    with stage("propensity"):
+        fitted = fit_propensity(train, rng)
+        propensity = _propensity(fitted, train, test, truth)
+    with stage("calibration"):
+        predicted = member_predictions(model, test)
+        observed, whose = test.next_obs[test.mask], np.nonzero(test.mask)[0]
+        intervals = interval_coverage(predicted, model.noise_scale, observed, model.bounds, episode=whose)
+        ends = end_calibration(model, test.with_early_ends(material.horizon))
+    with stage("support"):
+        world = CounterfactualWorld(model, test.start, material.horizon)
+        span = data_range(train)
+        supports = {
+            name: support(rollout(world, policy, len(test), rng), span, fitted)
+            for name, policy in material.policies.items()
+        }
+    return Diagnosis(
+        features=test.features,
+        outcomes=phi.features,
+        normaliser={name: (float(a), float(b)) for name, a, b in zip(phi.features, phi.low, phi.high, strict=True)},
+        actions=test.action_names,
+        episodes={"train": len(train), "test": len(test)},
+        factual=factual,
+        counterfactual=counterfactual,
+        probes=probes,
+        propensity=propensity,
+        intervals=intervals,
+        members=len(predicted),
+        ends=ends,
+        support=supports,
+    )
+
+
+def _factual(material: Material, truth: Truth | None, steps: int | None) -> ErrorsAhead:
+    test, phi = material.test, material.feature_map
+    oracle = None if truth is None else factual_ahead(OracleModel(truth.patients.parameters), test, phi, steps)
+    return ErrorsAhead.of(factual_ahead(material.model, test, phi, steps), oracle, unchanged_ahead(test, phi, steps))
+
+
+def _counterfactual(material: Material, truth: Truth, steps: int | None) -> Counterfactual:
+    model, test, phi, patients = material.model, material.test, material.feature_map, truth.patients
+    oracle = OracleModel(patients.parameters)
+    flipped = ErrorsAhead.of(*(flipped_ahead(one, test, patients, phi, steps) for one in (model, oracle)))
+    courses = {
+        name: course_gap(model, test.start, constant_futures(patients, action), phi)
+        for action, name in enumerate(test.action_names)
+    }
+    return Counterfactual(flipped, counterfactual_error(model, test, oracle, phi), courses)
+
+
+def _propensity(fitted: FittedClassifier, train: Batch, test: Batch, truth: Truth | None) -> Propensity:
+    chances = fitted.probabilities(test)
+    quality = judged(chances, train, test, fitted.inputs(test).shape[-1])
+    true = None if truth is None else overlap(truth.chances, test)
+    return Propensity(overlap(chances, test), quality, true)

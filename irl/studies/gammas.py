@@ -1,0 +1,187 @@
+"""Choice of the discount factor by the likelihood of held-out decisions.
+
+A discount factor is no more observed than the weights, and the two trade off: an expert who looks only few steps ahead
+resembles one who weighs lasting outcomes less. Where both explain the decisions, nothing can tell them apart, and what
+is known of the experts should decide. Where they do not, decisions that were not learnt from say which does better.
+
+The rule: of all discount factors whose held-out likelihood is within one standard error of the best, the largest. A
+smaller one claims more of the experts, that they give up on what comes later, and more is claimed only where held-out
+decisions support it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from agents.successor.agent import SuccessorAgent
+from agents.successor.training import Problem, fit_successor
+from cirl_gym.data.batch import Batch, even_rows
+from cirl_gym.files import Kept
+from cirl_gym.types import FloatArray
+from irl.checks.held_out import HeldOutConfig, averaged_log_likelihood, held_out_plans
+from irl.preferences.inference import judged_episodes, judged_preferences
+from irl.preferences.likelihood import per_decision
+from irl.preferences.posterior import PosteriorResult
+from irl.result.records import GammaChoice, GammaTried, check_gammas
+from irl.settings import FitConfig
+from irl.stages import Stages
+from irl.stored_stages import kept_agent
+
+_DRAWS = 200
+
+
+class Solver(Protocol):
+    """What is asked of an agent: the successor features of its plans along histories."""
+
+    def psi(self, batch: Batch, w: FloatArray, width: int | None = None) -> FloatArray:
+        """``[N, T, A, d]`` for weights ``[d]``; ``width`` is that of the search."""
+
+
+Agent = TypeVar("Agent", bound=Solver)
+
+
+@dataclass(frozen=True)
+class Solved(Generic[Agent]):
+    """The candidate policies of one discount factor, and what the training decisions say under it."""
+
+    agent: Agent
+    posterior: PosteriorResult
+
+
+def choose_gamma(
+    solve: Callable[[float], Solved[Agent]],
+    gammas: Sequence[float],
+    held_out: Batch,
+    width: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[GammaChoice, Solved[Agent]]:
+    """Solve under each discount factor, judge held-out decisions, take one.
+
+    Args:
+        solve: candidate policies and posterior under a discount factor, from the training decisions.
+        gammas: two or more discount factors, rising.
+        held_out: episodes that nothing was learnt from but, at most, when to stop training the outcome model.
+        width: of the search along the held-out histories; default: the agent's own.
+        progress: called with (discount factors done, discount factors).
+
+    Returns:
+        The choice, and what was solved under the chosen one.
+
+    Raises:
+        ValueError: there is no choice (:func:`irl.result.records.check_gammas`), or fewer than two patients are held out.
+    """
+    check_gammas(gammas)
+    if len(set(held_out.groups)) < 2:
+        raise ValueError("to choose a discount factor, decisions of two patients at least must be held out")
+    solved: list[Solved[Agent]] = []
+    said: list[FloatArray] = []
+    for number, gamma in enumerate(gammas):
+        solved.append(solve(gamma))
+        said.append(held_out_log_likelihood(solved[-1], held_out, width))
+        if progress is not None:
+            progress(number + 1, len(gammas))
+    choice = compared(gammas, [one.posterior for one in solved], np.stack(said), held_out)
+    return choice, solved[list(gammas).index(choice.chosen)]
+
+
+def held_out_log_likelihood(solved: Solved[Agent], batch: Batch, width: int | None = None) -> FloatArray:
+    """Log-likelihood ``[N]`` of each episode's decisions, the chance of each averaged over the posterior.
+
+    At the posterior means of weights and kappa alone, weights that are hardly known would be taken at their word, and
+    a discount factor that leaves them more open would lose for its false confidence, not for its fit.
+    """
+    posterior = solved.posterior
+    rows = even_rows(len(posterior.draws), _DRAWS)
+    pool = held_out_plans(partial(solved.agent.psi, batch), posterior, batch, HeldOutConfig(width=width))
+    return averaged_log_likelihood(pool, posterior.draws[rows], posterior.kappa_draws[rows])
+
+
+def compared(
+    gammas: Sequence[float], posteriors: Sequence[PosteriorResult], said: FloatArray, held_out: Batch
+) -> GammaChoice:
+    """The choice among K discount factors, from the log-likelihoods ``[K, N]`` that each gives to held-out episodes.
+
+    Every discount factor is judged by the same decisions, so its difference to the best is taken episode by episode,
+    and the standard error is that of the differences, with patients as the unit.
+    """
+    mean = said.sum(axis=1) / held_out.n_steps
+    best = int(np.flatnonzero(mean == mean.max())[-1])
+    tried = []
+    for gamma, posterior, own, average in zip(gammas, posteriors, said, mean, strict=True):
+        difference, error = per_decision(own - said[best], held_out)
+        intervals = tuple(zip(posterior.low.tolist(), posterior.high.tolist(), strict=True))
+        numbers = (gamma, float(average), min(difference, 0.0), error)
+        tried.append(GammaTried(*numbers, tuple(posterior.mean.tolist()), intervals, posterior.kappa_mean))
+    chosen = max(one.gamma for one in tried if one.tied)
+    return GammaChoice(chosen, tuple(tried), held_out.n_steps, len(set(held_out.groups)))
+
+
+# MERGED: Step 6: candidate policies under the discount factor that is given, or under the one that held-out decisions
+# choose.
+#
+# The outcome model knows of no discount factor and is fitted once. All else is solved anew under each: the candidate
+# policies, the plans along the histories, the posterior. Every discount factor draws the same random numbers, so that
+# one
+# that was chosen finds what a run that was given it finds.
+
+Draw = Callable[[str, int], list[np.random.Generator]]
+"""(part of the run, n) -> n generators, the same at every call."""
+
+
+class Candidates(NamedTuple):
+    """Candidate policies, and the problem and the settings that they belong to."""
+
+    agent: SuccessorAgent
+    world: Problem
+    config: FitConfig
+    choice: GammaChoice | None
+    """None where the discount factor was given."""
+
+
+def find_candidates(
+    world: Problem,
+    train: Batch,
+    validation: Batch,
+    signs: FloatArray,
+    config: FitConfig,
+    draw: Draw,
+    run: Stages,
+    kept: Kept,
+) -> Candidates:
+    """Solve the world model under the settings' discount factor, or under each of several, of which one is taken.
+
+    Args:
+        world: the world model; its discount factor is that of the settings.
+        train: episodes whose decisions the posterior is of.
+        validation: episodes whose decisions choose.
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        config: how.
+        draw: generators of the run, by part.
+        run: shows and times the stage.
+        kept: what is kept of the same run, begun before.
+
+    Raises:
+        ValueError: the world cannot be solved, or there are fewer than two patients to choose by.
+    """
+    if not config.choose_gamma:
+        with run.stage("candidate policies") as report:
+            learnt = partial(fit_successor, world, config.agent, draw("fit", 5)[1], report)
+            agent = kept_agent(kept, world.model, learnt)
+        return Candidates(agent, world, config, None)
+
+    def solve(gamma: float) -> Solved[SuccessorAgent]:
+        _, solving, _, judging, _ = draw("fit", 5)
+        learnt = partial(fit_successor, replace(world, gamma=gamma), config.agent, solving)
+        agent = kept_agent(kept, world.model, learnt, f"agent_gamma_{gamma!r}.npz")
+        return Solved(agent, judged_preferences(agent.psi, train, signs, config.posterior, judging)[0])
+
+    held_out = judged_episodes(validation, config.posterior.decisions, draw("discount factor", 1)[0])
+    with run.stage("discount factor") as report:
+        choice, solved = choose_gamma(solve, config.choose_gamma, held_out, config.posterior.near_width, report)
+    chosen = replace(config, gamma=choice.chosen, choose_gamma=())
+    return Candidates(solved.agent, replace(world, gamma=choice.chosen), chosen, choice)

@@ -1,0 +1,176 @@
+"""How the policies of all methods are measured: on the same episodes, the same patients and the same noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agents.policies.habits import WithinRules, constant_chances
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import act_along, rollout
+from cirl_gym.data.rules import ActionRules
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel, Policy, World
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
+from irl.checks.metrics import (
+    accuracy,
+    ceiling,
+    majority,
+    mean_and_error,
+    repeat_last_action,
+    same_order,
+    simulated_returns,
+    weight_error,
+)
+from irl.max_margin.feature_expectations import expert_mu, phi_along
+
+MU_EPISODES = 1000
+"""Training episodes whose patients the feature expectations are compared on, at most."""
+
+
+class Habit:
+    """Always the same action, or the last one again: what looks at no patient.
+
+    Args:
+        first: the action; with ``repeat`` only where there is no last one.
+        n_actions: A.
+        repeat: take the last action again.
+    """
+
+    def __init__(self, first: int, n_actions: int, repeat: bool) -> None:
+        self.first, self.n_actions, self.repeat = first, n_actions, repeat
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[IntArray, None]:
+        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
+        chosen = np.full(len(observation), self.first, dtype=np.int64)
+        if self.repeat:
+            last = np.asarray(observation)[:, -self.n_actions :]
+            chosen = np.where(last.any(axis=1), last.argmax(axis=1), chosen)
+        return chosen, None
+
+
+def habits(train: Batch, rules: ActionRules | None = None) -> dict[str, Policy]:
+    """The most frequent action of the training episodes, and the last action again, begun with the usual first one.
+
+    Args:
+        train: the training episodes.
+        rules: what is forbidden; there the most frequent action that is allowed is taken.
+    """
+    free = replace(train, allowed=None)
+    often, first = (int(chosen(train, free)[0, 0]) for chosen in (majority, repeat_last_action))
+    always, again = Habit(often, train.n_actions, False), Habit(first, train.n_actions, True)
+    if rules is None:
+        return {"majority": always, "repeat": again}
+    chances = constant_chances(train)
+    return {"majority": WithinRules(always, rules, chances), "repeat": WithinRules(again, rules, chances)}
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where feature expectations are compared, for the patients of some of the experts' episodes."""
+
+    name: str
+    """What it is called in the table."""
+    world: World
+    """Where a policy acts."""
+    start: tuple[object, Float32Array]
+    """The patients' first states and observations ``[n, D]`` in it."""
+    model: OutcomeModel
+    """phi, of the policy's histories and of the experts' alike."""
+    feature_map: FeatureMap
+    gamma: float
+    mu_expert: FloatArray
+    """``[d]`` of the same patients' episodes."""
+
+    def mu(self, policy: Policy, rng: np.random.Generator) -> FloatArray:
+        """``[d]`` the policy's feature expectation, as a mean over the patients."""
+        played = rollout(self.world, policy, len(self.start[1]), rng, start=self.start)
+        return _mu(self.model, self.feature_map, played, self.gamma)
+
+
+def ground_of_simulator(parameters: TumourParameters, seen: Batch, feature_map: FeatureMap, gamma: float) -> Ground:
+    """The simulator, with its noise; phi is exact."""
+    world, model = TumourWorld(parameters), OracleModel(parameters)
+    mu = _mu(model, feature_map, seen, gamma)
+    return Ground("the simulator", world, world.start(seen.start.astype(np.float64)), model, feature_map, gamma, mu)
+
+
+def ground_of_model(model: OutcomeModel, seen: Batch, feature_map: FeatureMap, gamma: float, horizon: int) -> Ground:
+    """The world model of one outcome model, which is the same for every method: h' = (h, a, phi(h, a))."""
+    world = CounterfactualWorld(model, seen.start, horizon)
+    mu = _mu(model, feature_map, seen, gamma)
+    start = (model.start(seen.start), seen.start)
+    return Ground("the run's own world model", world, start, model, feature_map, gamma, mu)
+
+
+def _mu(model: OutcomeModel, feature_map: FeatureMap, batch: Batch, gamma: float) -> FloatArray:
+    """``[d]`` mean discounted phi over the episodes of a batch."""
+    return expert_mu(phi_along(model, feature_map, batch), batch, gamma).mean
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known of simulated experts."""
+
+    parameters: TumourParameters
+    weights: FloatArray
+    """``[d]`` L1 norm 1."""
+    expert: Policy
+    """Without mistakes if it acts with ``deterministic=True``."""
+    chances: FloatArray
+    """``[N, T, A]`` the experts' action probabilities along the held-out episodes."""
+
+
+class Judge:
+    """Measures policies; the numbers that are drawn for one are drawn for all.
+
+    Args:
+        ground: where feature expectations are compared.
+        test: held-out episodes.
+        truth: what is known of simulated experts; None for a table.
+        seed: patients and noise of returns are those of ``cirl demo`` with this seed.
+    """
+
+    def __init__(self, ground: Ground, test: Batch, truth: Truth | None, seed: int) -> None:
+        self.ground, self.test, self.truth, self.seed = ground, test, truth, seed
+        self._best = None if truth is None else self._returns(truth, truth.expert)
+
+    @property
+    def ceiling(self) -> float | None:
+        """Accuracy that nobody can exceed; None where it is not known."""
+        return None if self.truth is None else ceiling(self.truth.chances, self.test)
+
+    def policy(self, policy: Policy) -> dict[str, Any]:
+        """The fields of :class:`irl.result.baselines.Row` that follow from a policy."""
+        mu = self.ground.mu(policy, np.random.default_rng([self.seed, 2]))
+        measured = {
+            "mu_gap": float(np.linalg.norm(self.ground.mu_expert - mu)),
+            "accuracy": accuracy(act_along(policy, self.test), self.test),
+        }
+        if self.truth is not None and self._best is not None:
+            earned = self._returns(self.truth, policy)
+            measured["return_"], measured["return_error"] = mean_and_error(earned)
+            measured["behind"], measured["behind_error"] = mean_and_error(self._best - earned)
+        return measured
+
+    def weights(self, w: FloatArray | None) -> dict[str, Any]:
+        """The fields of :class:`irl.result.baselines.Row` that follow from weights ``[d]`` and the truth."""
+        if w is None or self.truth is None:
+            return {}
+        truth = self.truth.weights
+        return {"weight_error": float(weight_error(w, truth).max()), "right_order": same_order(w, truth)}
+
+    def _returns(self, truth: Truth, policy: Policy) -> FloatArray:
+        """One per patient; with the run's seed they are those of ``cirl demo``."""
+        return simulated_returns(policy, truth.parameters, self.ground.feature_map, truth.weights, self.seed)

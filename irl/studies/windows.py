@@ -1,0 +1,201 @@
+"""Weights per window of time: what the decisions of some steps alone say.
+
+The question put to a window is: which weights, held from here to the end of the episode, make its decisions likely?
+The plans along the experts' histories are solved already (:mod:`irl.preferences.likelihood`), and psi at step t reaches to the end
+of the episode whatever window t is in. So a window only chooses which decisions count, and nothing is solved again but
+a few plans near each window's own mean, where the pool may be thin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from cirl_gym.data.batch import even_rows
+from cirl_gym.types import FloatArray
+from irl.preferences.inference import PosteriorConfig, Psi, near_weights, posterior_of
+from irl.preferences.likelihood import PlanPool, action_log_likelihood
+from irl.preferences.posterior import TAILS, PosteriorResult
+from irl.result.records import Change, Interval, TimeWindow, WindowWeights, check_starts
+
+FEWEST_DECISIONS, FEWEST_PATIENTS = 50, 10
+"""A window with fewer is named and not fitted: how patients differ cannot be told from fewer."""
+NEAR_ENOUGH = 0.002
+"""Change of a decision's log-probability, on average, that a plan solved for a window's own mean may still make."""
+_ROUNDS = 2
+_INFLUENCE_DRAWS, _COMPARED_DRAWS = 400, 1000
+_NORMAL_TAIL = 1.6448536269514722
+
+
+def time_windows(
+    psi: Psi,
+    pool: PlanPool,
+    signs: FloatArray,
+    starts: Sequence[int],
+    config: PosteriorConfig,
+    rng: np.random.Generator,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[TimeWindow, ...]:
+    """Posterior of the weights in each window, and how the weights change from each to the next.
+
+    Args:
+        psi: solves for one w and gives psi along the pool's batch, whole episodes.
+        pool: plans along the experts' histories, as the posterior of all decisions left it.
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        starts: first step of each window; the last goes on to the end of the episodes, and decisions before the first
+            are in none.
+        config: how much work, per window.
+        rng: plans, bootstrap and draws.
+        progress: called with (windows done, windows).
+
+    Raises:
+        ValueError: the starts do not rise from 0 on.
+    """
+    check_starts(starts)
+    ends = [*starts[1:], None]
+    inside = [window_pool(pool, first, end) for first, end in zip(starts, ends, strict=True)]
+    fitted = [i for i, part in enumerate(inside) if part is not None and _enough(part)]
+    pool = _with_near_plans(psi, pool, [(starts[i], ends[i]) for i in fitted], signs, config, rng)
+    posteriors: dict[int, PosteriorResult] = {}
+    parts: dict[int, PlanPool] = {}
+    for done, i in enumerate(fitted):
+        part = window_pool(pool, starts[i], ends[i])
+        assert part is not None
+        parts[i], posteriors[i] = part, posterior_of(part, signs, config, rng)
+        if progress is not None:
+            progress(done + 1, len(fitted))
+    influence = {i: patient_influence(parts[i], posteriors[i]) for i in fitted}
+    changes = {
+        b: change(posteriors[a], posteriors[b], influence[a], influence[b])
+        for a, b in pairwise(range(len(starts)))
+        if a in posteriors and b in posteriors
+    }
+    return tuple(
+        TimeWindow(
+            first,
+            None if end is None else end - 1,
+            0 if part is None else part.batch.n_steps,
+            0 if part is None else len(set(part.batch.groups)),
+            _weights(posteriors[i]) if i in posteriors else None,
+            changes.get(i),
+        )
+        for i, (first, end, part) in enumerate(zip(starts, ends, inside, strict=True))
+    )
+
+
+def window_pool(pool: PlanPool, first: int, end: int | None) -> PlanPool | None:
+    """The plans at the decisions of steps ``first`` to ``end - 1`` (None: to the last); None if there is no decision.
+
+    psi stays what it is: the plans begin at whole histories and go on to the end of the episodes. The pool's batch only
+    says which actions were taken, and by whom.
+    """
+    batch = pool.batch
+    end = batch.horizon if end is None else min(end, batch.horizon)
+    lengths = np.clip(batch.lengths - first, 0, max(end - first, 0))
+    kept = np.flatnonzero(lengths > 0)
+    if len(kept) == 0:
+        return None
+    terminated = batch.terminated[kept] & (batch.lengths[kept] <= end)
+    part = replace(
+        batch,
+        obs=batch.obs[kept, first : end + 1],
+        actions=batch.actions[kept, first:end],
+        lengths=lengths[kept],
+        terminated=terminated,
+        truncated=~terminated,
+        ids=tuple(batch.ids[i] for i in kept),
+        groups=tuple(batch.groups[i] for i in kept),
+        allowed=None if batch.allowed is None else batch.allowed[kept, first:end],
+    )
+    return PlanPool(part, np.ascontiguousarray(pool.psi[:, kept, first:end]))
+
+
+def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, FloatArray]:
+    """By patient, how far the posterior mean of the weights ``[d]`` moves per unit of weight that the patient gets.
+
+    It is the posterior's covariance of the weights with the patient's log-likelihood (the infinitesimal jackknife for
+    posterior means): the first-order form of a bootstrap over patients, for any number of features.
+    """
+    rows = even_rows(len(posterior.draws), _INFLUENCE_DRAWS)
+    draws, kappas = posterior.draws[rows], posterior.kappa_draws[rows]
+    said = np.stack([pool.group_log_likelihood(w, kappas[i : i + 1])[0] for i, w in enumerate(draws)])
+    moved = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(rows) - 1, 1)
+    names = np.unique(np.asarray(pool.batch.groups))  # the order of group_log_likelihood
+    return {str(name): row for name, row in zip(names, moved, strict=True)}
+
+
+def change(
+    before: PosteriorResult,
+    after: PosteriorResult,
+    influence_before: Mapping[str, FloatArray],
+    influence_after: Mapping[str, FloatArray],
+) -> tuple[Change, ...]:
+    """Weights of a window minus those of the window before, with 90 % intervals that enclose two kinds of chance.
+
+    1. Which actions were drawn: given their histories, decisions are independent under the likelihood, so every draw
+       of one posterior is set against every one of the other.
+    2. Which patients were seen: the windows share patients, and one who was treated differently in one may have been so
+       in the other. So each patient's influence on both means is taken together, and its spread over patients is the
+       standard error of their difference, however the two depend on each other.
+    """
+    ours, theirs = (one.draws[even_rows(len(one.draws), _COMPARED_DRAWS)] for one in (after, before))
+    nothing = np.zeros(len(after.mean))
+    patients = sorted({*influence_before, *influence_after})
+    both = np.array([influence_after.get(p, nothing) - influence_before.get(p, nothing) for p in patients])
+    spread = np.sqrt(len(patients) * both.var(axis=0, ddof=1))
+    found = []
+    for i, difference in enumerate(after.mean - before.mean):
+        low, high = np.quantile((ours[:, i, None] - theirs[:, i]).ravel(), TAILS[[0, 2]])
+        margin = _NORMAL_TAIL * spread[i]
+        # No two weights are further apart than 2.
+        ends = max(min(low, difference - margin), -2.0), min(max(high, difference + margin), 2.0)
+        found.append(Change(float(difference), (float(ends[0]), float(ends[1]))))
+    return tuple(found)
+
+
+def _enough(part: PlanPool) -> bool:
+    return part.batch.n_steps >= FEWEST_DECISIONS and len(set(part.batch.groups)) >= FEWEST_PATIENTS
+
+
+def _with_near_plans(
+    psi: Psi,
+    pool: PlanPool,
+    windows: Sequence[tuple[int, int | None]],
+    signs: FloatArray,
+    config: PosteriorConfig,
+    rng: np.random.Generator,
+) -> PlanPool:
+    """The pool with a plan for each window's own mean, and with more around it where that one changed anything."""
+    waiting = list(windows)
+    for _ in range(_ROUNDS):
+        thin = []
+        for window in waiting:
+            part = window_pool(pool, *window)
+            assert part is not None
+            rough = posterior_of(part, signs, config.rough(len(signs)), np.random.default_rng(rng.integers(2**63 - 1)))
+            pool = pool.extended(psi(rough.mean, config.near_width)[None])
+            exact = window_pool(pool, *window)
+            assert exact is not None
+            if gain(part, exact, rough) > NEAR_ENOUGH:
+                around = near_weights(rough.mean, signs, config.near_plans, rng)
+                pool = pool.extended(np.stack([psi(w, config.near_width) for w in around]))
+                thin.append(window)
+        waiting = thin
+    return pool
+
+
+def gain(part: PlanPool, exact: PlanPool, posterior: PosteriorResult) -> float:
+    """Change of a decision's log-probability that better plans make at the posterior mean, on average."""
+    kappas = np.array([posterior.kappa_mean])
+    q = (part.q(posterior.mean), exact.q(posterior.mean))
+    one, two = (action_log_likelihood(values, part.batch, kappas)[0] for values in q)
+    return float(np.abs(two - one).sum() / part.batch.n_steps)
+
+
+def _weights(posterior: PosteriorResult) -> WindowWeights:
+    intervals: tuple[Interval, ...] = tuple(zip(posterior.low.tolist(), posterior.high.tolist(), strict=True))
+    kappa = (posterior.kappa_low, posterior.kappa_high)
+    return WindowWeights(tuple(posterior.mean.tolist()), intervals, posterior.kappa_mean, kappa)

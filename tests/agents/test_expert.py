@@ -1,0 +1,128 @@
+"""The simulated expert: chances of its actions, what kappa means, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_agents import TINY, tumour_agent, tumour_batch
+
+from agents.expert import Expert, successor_expert
+from cirl_gym import TumourParameters, TumourWorld, rollout
+from cirl_gym.data.rollout import act_along, observation
+
+SHORT = TumourParameters(horizon=5)
+W = np.array([-0.3, -0.7])
+
+
+def trained(w, kappa=100.0, gamma=0.99):
+    return successor_expert(SHORT, np.array(w, dtype=float), gamma, kappa, TINY, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return tumour_agent(SHORT)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return tumour_batch(SHORT, 0.0, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 5.0, 1e6])
+def test_chances_sum_to_one(agent, batch, kappa):
+    chances = Expert(agent, W, kappa).probabilities(batch)
+    assert chances.shape == (24, 5, 2)
+    assert (chances >= 0).all()
+    np.testing.assert_allclose(chances.sum(axis=-1), 1.0)
+
+
+def test_for_two_actions_it_is_a_sigmoid_of_the_difference(agent, batch):
+    q = agent.q(batch, W)
+    treat = Expert(agent, W, 20.0).probabilities(batch)[..., 1]
+    np.testing.assert_allclose(treat, 1 / (1 + np.exp(-20 * (q[..., 1] - q[..., 0]))))
+    # The printed sigmoid(kappa Q) could never reach one half, as no reward is positive.
+    assert (q[batch.mask] < 0).all()
+    assert treat[batch.mask].max() > 0.6
+
+
+def test_kappa_0_tosses_a_coin(agent, batch):
+    np.testing.assert_array_equal(Expert(agent, W, 0.0).probabilities(batch), np.full((24, 5, 2), 0.5))
+
+
+def test_frequencies_are_the_chances(agent, batch):
+    expert = Expert(agent, W, 5.0)
+    n = 5000
+    shown = observation(np.repeat(batch.obs[:1, 0], n, axis=0), np.full(n, -1), 2)
+    expected = expert.probabilities(batch)[0, 0, 1]
+    assert 0.1 < expected < 0.9
+    # Standard error .007.
+    assert expert.policy(seed=1).predict(shown)[0].mean() == pytest.approx(expected, abs=0.03)
+
+
+def test_the_seed_decides_what_is_drawn(agent):
+    expert = Expert(agent, W, 20.0)
+    runs = [
+        rollout(TumourWorld(SHORT), expert.policy(seed), 50, np.random.default_rng(0), deterministic=False)
+        for seed in (1, 1, 2)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def test_the_best_action_on_request(agent, batch):
+    expert = Expert(agent, W, 0.1)
+    best = np.where(batch.mask, expert.probabilities(batch).argmax(axis=-1), 0)
+    np.testing.assert_array_equal(act_along(expert.policy(), batch), best)
+
+
+def test_weights_of_a_smaller_norm_make_a_smaller_kappa():
+    small, full = trained([-0.15, -0.35]), trained([-0.3, -0.7])
+    np.testing.assert_allclose(small.w, [-0.3, -0.7])
+    assert (small.kappa, full.kappa) == (pytest.approx(50), 100)
+    # What is optimal depends on the direction alone: the two agents are the same.
+    for one, two in zip(small.agent.network.parameters(), full.agent.network.parameters(), strict=True):
+        np.testing.assert_allclose(one.detach(), two.detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("w", [(-0.3, -0.7), (-0.7, -0.3), (-1, 0), (0, -1), (0.5, -0.5), (0, 0)])
+def test_any_weights_can_be_solved_and_acted_on(w):
+    expert = trained(w)
+    played = rollout(TumourWorld(SHORT), expert.policy(), 50, np.random.default_rng(0), deterministic=False)
+    assert np.isfinite(expert.probabilities(played)).all()
+    np.testing.assert_allclose(np.abs(expert.w).sum(), float(any(w)))
+    if w == (0, 0):
+        assert expert.kappa == 0
+
+
+def test_clear_cases_are_solved():
+    # Nothing but the tumour counts: always treat. Nothing but side effects: never do.
+    def treated(w):
+        played = rollout(TumourWorld(SHORT), trained(w).policy(), 100, np.random.default_rng(0))
+        return played.actions[played.mask].mean()
+
+    assert treated((-1, 0)) > 0.99
+    assert treated((0, -1)) < 0.01
+
+
+@pytest.mark.parametrize(
+    "w", [(-0.8, -0.7), (-0.3,), (-0.3, -0.3, -0.4), (np.nan, -0.3), (-np.inf, 0.0), ((-0.3, -0.7),)]
+)
+def test_bad_weights(w):
+    with pytest.raises(ValueError, match="two finite numbers with L1 norm at most 1"):
+        trained(w)
+
+
+@pytest.mark.parametrize("kappa", [-1.0, np.nan, np.inf])
+def test_bad_kappa_is_refused_before_training(agent, kappa):
+    told = []
+    with pytest.raises(ValueError, match="kappa must be a finite number"):
+        successor_expert(SHORT, W, 0.99, kappa, TINY, np.random.default_rng(0), lambda *done: told.append(done))
+    assert not told
+    with pytest.raises(ValueError, match="kappa must be a finite number"):
+        Expert(agent, W, kappa)
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.5, np.nan])
+def test_bad_gamma(gamma):
+    with pytest.raises(ValueError, match="gamma must lie between 0 and 1"):
+        trained(W, gamma=gamma)

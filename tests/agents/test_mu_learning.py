@@ -1,0 +1,313 @@
+"""Counterfactual mu-learning against exact dynamic programming, by hand, and the training frame that it stands on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from five_state_model import ENDS, ByBurden, every_course, exact, histories_of, mu_over, numbers, problem_of
+from five_states import BURDEN, MILD, NEXT
+from known_model import PHI, KnownModel
+
+from agents.as_printed.mu import MuLearner, learn_mu
+from agents.as_printed.policy import learn_policy
+from agents.as_printed.training import Histories, HistoryTrainingConfig, PolicyActions, Rows, train_on_histories
+from agents.successor.training import Problem, uniform_weights
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.rollout import discounted, rollout
+from cirl_gym.worlds.world import CounterfactualWorld
+
+SMALL = HistoryTrainingConfig(hidden=32, batch_size=16, learning_rate=2e-2, target_every=20, iterations=300)
+ACTIONS = np.array([1, 1, 0, 0, 1])
+TINY = replace(SMALL, hidden=4, batch_size=3, target_every=2, iterations=4)
+
+
+def choose(_psi):
+    return ACTIONS
+
+
+def exactly_along(batch, psi):
+    """The exact values ``[N, T, A, d]`` of the histories of a batch."""
+    return psi[np.arange(batch.horizon), numbers(batch.obs[:, :-1])]
+
+
+class Coin:
+    """Treats with a constant chance."""
+
+    def __init__(self, chance: float) -> None:
+        self.chance, self.rng = chance, np.random.default_rng(0)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        if deterministic:
+            return np.full(len(observation), int(self.chance > 0.5)), state
+        return (self.rng.random(len(observation)) < self.chance).astype(np.int64), state
+
+
+class Counting:
+    """Waits unless three observations were seen; remembers how many."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        count = np.zeros(len(observation)) if state is None else np.where(episode_start, 0, state[0])
+        return (count >= 2).astype(np.int64), (count + 1,)
+
+
+class TestExact:
+    @pytest.mark.parametrize("gamma", [0.5, 0.99])
+    def test_mu_is_that_of_dynamic_programming_and_of_rollouts(self, gamma):
+        batch, policy = every_course(3), ByBurden(ACTIONS)
+        problem = problem_of(batch, gamma)
+        learnt = learn_mu(Histories.of(problem), policy, SMALL, np.random.default_rng(0))
+        psi = exact(gamma, 3, choose)
+        mu = mu_over(batch, psi, choose)
+        np.testing.assert_allclose(learnt.mu, mu, atol=1e-2)
+        np.testing.assert_allclose(learnt.along(batch), exactly_along(batch, psi), atol=3e-2)
+        world = CounterfactualWorld(problem.model, np.tile(batch.start, (500, 1)), 3)
+        played = rollout(world, policy, len(world.starts), np.random.default_rng(1))
+        earned = discounted(played, problem.feature_map(played.next_obs), gamma)
+        np.testing.assert_allclose(mu, earned.mean(axis=0), atol=1e-2)
+        # Another policy's is far away.
+        assert np.abs(mu_over(batch, exact(gamma, 3, lambda _: 1 - ACTIONS), lambda _: 1 - ACTIONS) - mu).max() > 0.1
+
+    def test_as_printed_but_smaller(self):
+        batch = every_course(3)
+        printed = replace(
+            HistoryTrainingConfig.paper(), hidden=32, batch_size=64, learning_rate=2e-2, last_rate=0.03, target_every=20
+        )
+        learnt = learn_mu(
+            histories_of(batch, 0.99, "data"),
+            ByBurden(ACTIONS),
+            replace(printed, iterations=400),
+            np.random.default_rng(0),
+        )
+        psi = exact(0.99, 3, choose, p_end=np.zeros(2))
+        np.testing.assert_allclose(learnt.mu, mu_over(batch, psi, choose), atol=2e-2)
+
+    def test_of_a_policy_that_draws(self):
+        batch = every_course(3)
+        learnt = learn_mu(histories_of(batch, 0.5), Coin(0.25), SMALL, np.random.default_rng(0), draws=200)
+        later = np.zeros((5, 2))
+        for _ in range(3):
+            psi = BURDEN[NEXT] + 0.5 * (1 - ENDS)[:, None] * later[NEXT]
+            later = 0.75 * psi[:, 0] + 0.25 * psi[:, 1]
+        np.testing.assert_allclose(learnt.mu, later[numbers(batch.start)].mean(axis=0), atol=3e-2)
+        assert np.abs(psi[:, 0] - later).max() > 0.1
+
+    def test_w_mu_is_q_of_the_same_policy(self):
+        batch, w = every_course(3), np.array([-0.4, -0.6])
+        histories = histories_of(batch, 0.99)
+        policy = learn_policy(histories, w, SMALL, np.random.default_rng(0))
+        learnt = learn_mu(histories, policy, SMALL, np.random.default_rng(1))
+        np.testing.assert_allclose(learnt.along(batch) @ w, policy.q(batch), atol=3e-2)
+        assert learnt.mu @ w == pytest.approx(policy.q(batch)[:, 0].max(axis=1).mean(), abs=1e-2)
+
+    @pytest.mark.slow
+    def test_five_steps(self):
+        batch = every_course(5)
+        config = replace(SMALL, hidden=48, batch_size=32, target_every=50, iterations=2_500)
+        learnt = learn_mu(histories_of(batch, 0.99), ByBurden(ACTIONS), config, np.random.default_rng(1))
+        psi = exact(0.99, 5, choose)
+        np.testing.assert_allclose(learnt.mu, mu_over(batch, psi, choose), atol=1e-2)
+
+
+def two_steps(**changes) -> Batch:
+    """Mild, left alone: severe; treated: mild again. Three such episodes: watched to the end, ended, cut off."""
+    obs = BURDEN[[[0, 1, 0], [0, 1, 0], [0, 1, 1]]].astype(np.float32)
+    flags = {"terminated": np.array([False, True, False]), "truncated": np.array([True, False, True])}
+    return replace(
+        every_course(2).take(np.arange(3)),
+        obs=obs,
+        actions=np.array([[0, 1]] * 3),
+        lengths=np.array([2, 1, 1]),
+        **flags,
+    )
+
+
+class TestTargets:
+    """A network whose mu of every history is (1, 10) for waiting and (2, 20) for treating, and gamma .5."""
+
+    def target(self, ends, horizon=None):
+        from agents.as_printed.training import HistoryNetwork, _targets
+
+        histories = histories_of(two_steps(), 0.5, ends, horizon)
+        network = HistoryNetwork(4, 2, 2, hidden=3)
+        with torch.no_grad():
+            network.head.weight.zero_()
+            network.head.bias.copy_(torch.tensor([1.0, 10.0, 2.0, 20.0]))
+        learner = MuLearner(histories.phi, PolicyActions.of(ByBurden(ACTIONS), histories))
+        rows = Rows(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 0, 0]))
+        return _targets(histories, learner, network, rows, torch.tensor([[0, 1]] * 4)).numpy()
+
+    # Mild -> severe (treated next) or drugged (left alone next); severe -> severe or mild (both treated next).
+    mild = BURDEN[[1, 2]] + 0.5 * np.array([[2, 20], [1, 10]])
+    severe = BURDEN[[1, 0]] + 0.5 * np.array([[2, 20], [2, 20]])
+
+    def test_where_the_data_ended(self):
+        got = self.target("data")
+        # Going on; the horizon's last step; ended in the data; watching ended before the horizon.
+        expected = [self.mild, BURDEN[[1, 0]], BURDEN[[1, 2]], self.mild]
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+    def test_where_the_horizon_is_further(self):
+        np.testing.assert_allclose(self.target("data", horizon=3)[1], self.severe, atol=1e-5)
+
+    def test_where_the_model_says_so(self):
+        got = self.target("model")
+        mild = BURDEN[[1, 2]] + 0.5 * np.array([[2, 20], [0.8, 8]])
+        np.testing.assert_allclose(got, [mild, BURDEN[[1, 0]], mild, mild], atol=1e-5)
+
+    def test_the_loss_is_the_norm(self):
+        error = torch.tensor([[[3.0, 4.0]], [[0.0, 0.0]]], requires_grad=True)
+        loss = MuLearner(error, None).loss(error)
+        loss.backward()
+        assert loss.item() == pytest.approx(2.5)
+        np.testing.assert_allclose(error.grad.numpy(), [[[0.3, 0.4]], [[0.0, 0.0]]], atol=1e-6)
+
+
+class TestHistories:
+    def test_what_the_policy_does_after_next_histories(self):
+        actions = PolicyActions.of(Counting(), histories_of(every_course(3), 0.5))
+        np.testing.assert_array_equal(actions.here[0], np.tile([0, 0, 1], (16, 1)))
+        # After h' one more was seen, whatever the action; there is nothing to do after the horizon.
+        np.testing.assert_array_equal(actions.following[0], np.tile([[0, 0], [1, 1], [0, 0]], (16, 1, 1)))
+
+    def test_the_next_history_is_the_models(self):
+        batch = every_course(2)
+        histories = histories_of(batch, 0.5)
+        state = numbers(batch.obs[:, :-1])
+        np.testing.assert_array_equal(numbers(histories.outcomes), NEXT[state])
+        # The action that was taken leads where the episode went: there both readings are the same.
+        taken = torch.tensor(batch.actions)
+        went = histories.next_inputs[torch.arange(8)[:, None], torch.arange(2), taken]
+        np.testing.assert_allclose(went[:, 0], histories.inputs[:, 1], atol=1e-6)
+
+    def test_three_actions_and_some_outcomes(self):
+        world = CounterfactualWorld(KnownModel(), np.zeros((6, 2), dtype=np.float32), 3)
+        batch = rollout(world, ByBurden(np.arange(5) % 3), 6, np.random.default_rng(0))
+        only_y = replace(PHI, features=("y",), low=PHI.low[1:], high=PHI.high[1:], of=("x", "y"))
+        problem = Problem(KnownModel(), only_y, batch.start, 3, 0.9, uniform_weights([0]), histories=batch)
+        learnt = learn_mu(Histories.of(problem), ByBurden(np.arange(5) % 3), TINY, np.random.default_rng(0))
+        assert learnt.mu.shape == (1,)
+        assert learnt.along(batch).shape == (6, batch.horizon, 3, 1)
+
+    def test_bad_arguments(self):
+        batch = every_course(2)
+        with pytest.raises(ValueError, match="needs a problem with histories"):
+            Histories.of(replace(problem_of(batch, 0.5), histories=None))
+        with pytest.raises(ValueError, match="ends must be"):
+            histories_of(batch, 0.5, "never")
+        with pytest.raises(ValueError, match="3 actions, the model 2"):
+            histories_of(replace(batch, action_names=("a", "b", "c")), 0.5)
+        with pytest.raises(ValueError, match="draws must"):
+            PolicyActions.of(Coin(0.5), histories_of(batch, 0.5), -1)
+        with pytest.raises(ValueError, match="those of the model, the configuration's: data"):
+            learn_mu(histories_of(batch, 0.5), Coin(0.5), replace(TINY, ends="data"), np.random.default_rng(0))
+        learnt = learn_mu(histories_of(batch, 0.5), Coin(0.5), TINY, np.random.default_rng(0))
+        with pytest.raises(ValueError, match="learnt was on"):
+            learnt.along(replace(batch, features=("side effects", "disease")))
+
+
+class TestFrame:
+    def test_the_papers_numbers(self):
+        from agents.drqn.settings import paper_settings
+
+        printed, settings = HistoryTrainingConfig.paper(), paper_settings("D").arguments
+        assert printed.hidden == settings["policy_kwargs"]["lstm_hidden_size"] == 128
+        assert (printed.batch_size, printed.learning_rate) == (settings["batch_size"], settings["learning_rate"])
+        assert printed.target_every == settings["target_update_interval"] == 100
+        assert (printed.iterations, printed.unit, printed.actions, printed.ends) == (
+            20_000,
+            "histories",
+            "epsilon_greedy",
+            "data",
+        )
+        assert [printed.epsilon_at(i) for i in (0, 20_000, 200_000)] == pytest.approx([0.9, 0.7, 0.0])
+        assert printed.epsilon_at(20_000) == pytest.approx(settings["exploration_final_eps"])
+        assert printed.rate_at(0) == printed.rate_at(19_999) == 1e-3
+
+    @pytest.mark.parametrize("config", [TINY, replace(TINY, unit="histories", actions="epsilon_greedy")])
+    def test_same_seed_same_bytes(self, config):
+        histories = histories_of(every_course(3), 0.9)
+        before = torch.random.get_rng_state()
+        nets = [learn_mu(histories, ByBurden(ACTIONS), config, np.random.default_rng(s)).network for s in (3, 3, 4)]
+        weights = [torch.cat([p.flatten() for p in net.parameters()]).detach().numpy() for net in nets]
+        assert weights[0].tobytes() == weights[1].tobytes()
+        assert weights[0].tobytes() != weights[2].tobytes()
+        assert torch.equal(torch.random.get_rng_state(), before)
+
+    @pytest.mark.parametrize("config", [TINY, replace(TINY, unit="histories", actions="epsilon_greedy")])
+    def test_padding_changes_nothing(self, config):
+        batch = replace(every_course(3), lengths=np.arange(16) % 3 + 1)
+        far = problem_of(batch, 0.9, horizon=6)
+        got = []
+        for histories in (batch, batch.padded(6)):
+            learnt = learn_mu(
+                Histories.of(replace(far, histories=histories)), ByBurden(ACTIONS), config, np.random.default_rng(0)
+            )
+            got.append(learnt.along(batch))
+        np.testing.assert_allclose(got[0], got[1], atol=1e-6)
+        assert (got[0][~batch.mask] == 0).all()
+
+    def test_one_history_or_a_whole_episode_give_the_same_memory(self):
+        histories = histories_of(every_course(3), 0.9)
+        network = learn_mu(histories, ByBurden(ACTIONS), TINY, np.random.default_rng(0)).network
+        episodes, live = torch.tensor([5, 2]), torch.tensor([[True, True, True], [True, True, False]])
+        rows = Rows(torch.tensor([5, 5, 5, 2, 2]), torch.tensor([0, 1, 2, 0, 1]))
+        whole = rows._replace(whole=(episodes, live))
+        alone, together = network.memory(histories.inputs, rows), network.memory(histories.inputs, whole)
+        together += (network.hidden(histories.inputs, whole),)
+        for one, other in zip((*alone, alone[0]), together, strict=True):
+            np.testing.assert_allclose(one.detach(), other.detach(), atol=1e-6)
+
+    def test_epsilon_says_how_often_the_policy_is_followed(self):
+        from agents.as_printed.training import _learnt_actions
+
+        histories = histories_of(every_course(3), 0.9)
+        learner = MuLearner(histories.phi, PolicyActions.of(ByBurden(ACTIONS), histories))
+        rows = Rows(torch.zeros(10_000, dtype=torch.int64), torch.zeros(10_000, dtype=torch.int64))
+        config = replace(TINY, actions="epsilon_greedy", epsilon=0.6, epsilon_decay=0.1)
+        for iteration, share in ((0, 0.7), (2, 0.8), (9, 1.0)):
+            actions = _learnt_actions(
+                learner, rows, torch.zeros(10_000, 2, 2), config, iteration, np.random.default_rng(0)
+            )
+            assert actions.shape == (10_000, 1)
+            assert (actions == ACTIONS[MILD]).double().mean().item() == pytest.approx(share, abs=0.02)
+
+    def test_progress_ends_at_the_end(self):
+        told = []
+        learn_mu(
+            histories_of(every_course(2), 0.9),
+            ByBurden(ACTIONS),
+            TINY,
+            np.random.default_rng(0),
+            progress=lambda done, total: told.append((done, total)),
+        )
+        assert told == [(2, 4), (4, 4)]
+
+    def test_what_is_not_finite_stops_it(self):
+        histories = histories_of(every_course(2), 0.9)
+        learner = MuLearner(histories.phi * torch.inf, PolicyActions.of(ByBurden(ACTIONS), histories))
+        with pytest.raises(ValueError, match="training stopped at iteration"):
+            train_on_histories(histories, learner, TINY, np.random.default_rng(0))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"hidden": 0},
+            {"batch_size": 0},
+            {"iterations": 0},
+            {"target_every": 0},
+            {"learning_rate": 0.0},
+            {"learning_rate": np.nan},
+            {"last_rate": 1.5},
+            {"epsilon": -0.1},
+            {"epsilon_decay": np.nan},
+            {"unit": "rows"},
+            {"actions": "some"},
+            {"ends": "never"},
+        ],
+    )
+    def test_bad_settings(self, change):
+        with pytest.raises(ValueError, match=f"HistoryTrainingConfig.{next(iter(change))}"):
+            replace(TINY, **change)

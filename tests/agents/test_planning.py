@@ -1,0 +1,196 @@
+"""Beam search in a world of known increments, against the list of all plans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states
+
+from agents.successor.planning import Search, best_plan, plan
+
+HORIZON = 4
+ALL = 27
+"""Plans of four steps that begin with a given action: three choices, three times."""
+
+
+def weights(n, seed=0):
+    """``[n, 2]`` of L1 norm 1 and any sign."""
+    w = np.random.default_rng(seed).normal(size=(n, 2))
+    return w / np.abs(w).sum(axis=1, keepdims=True)
+
+
+def nothing(t, rows, w):
+    """An estimate that knows nothing."""
+    return np.zeros((len(rows), 3))
+
+
+def arbitrary(t, rows, w):
+    """An estimate that is wrong, without ties, and treats every row alone."""
+    phase = rows[:, :1] * 1.3 + rows[:, 1:2] * 2.1 + rows[:, 2:] * 0.7 + w[:, :1] + t
+    return np.sin(1e3 * (phase + np.array([0.0, 0.4, 0.9])))
+
+
+def exact(gamma):
+    """The true Q."""
+
+    def estimate(t, rows, w):
+        return np.array(
+            [
+                best_plans(plain_state(row), HORIZON - t, gamma, weight) @ weight
+                for row, weight in zip(rows, w, strict=True)
+            ]
+        )
+
+    return estimate
+
+
+def search(rows, w, gamma, width, estimate=nothing, t=0, model=None, horizon=HORIZON):
+    return plan(Search(model or KnownModel(), PHI, estimate, horizon, gamma, width), t, rows, w)
+
+
+def test_by_hand():
+    # From (1, 0), two steps, gamma 1/2, no estimate needed with three plans kept. All end chances hold as x > 0.
+    # Action 0 gives (2, -1) and cannot end, so what follows counts 1/2. Then, with half of (1, -1) added:
+    #   0: (2 + 1.5, -1 - 1.5) = (3.5, -2.5);  1: (2 - .5, -1 + 1.5) = (1.5, .5);  2: (2 + 1, -1 - .25) = (3, -1.25).
+    # For w = (0, 1) the best is 1: psi = (2/4 + .5 * 1.5/4, -1/8 + .5 * .5/8) = (.6875, -.09375).
+    # Action 1 gives (0, 2), goes on with 3/4, counts 3/8. With half of (-1, 2) added:
+    #   0: (.5, 2); 1: (-1.5, 5); 2: (0, 3.25). Best 1: (0 - .375 * 1.5/4, 2/8 + .375 * 5/8) = (-.140625, .484375).
+    # Action 2 gives (1.5, .25), goes on with 1/2, counts 1/4. With half of (.5, .25) added:
+    #   0: (2.75, -.625); 1: (.75, 2.375); 2: (2.25, .625). Best 1: (.375 + .25 * .1875, .03125 + .25 * .296875).
+    psi = search(np.array([[1, 0, 0]], dtype=np.float32), np.array([[0.0, 1.0]]), 0.5, 3, horizon=2)
+    expected = [[0.6875, -0.09375], [-0.140625, 0.484375], [0.421875, 0.10546875]]
+    np.testing.assert_array_equal(psi, [expected])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("t", [0, 1, 3])
+@pytest.mark.parametrize("ends", [True, False])
+def test_with_room_for_every_plan_it_is_the_best_of_all(gamma, t, ends):
+    rows, w = states(12, seed=t, begun=t > 0), weights(12)
+    psi = search(rows, w, gamma, ALL, t=t, model=KnownModel(ends))
+    for row, weight, found in zip(rows, w, psi, strict=True):
+        best = best_plans(plain_state(row), HORIZON - t, gamma, weight, ends)
+        # Two plans can be equally good: their values are compared, and psi must be that of one of them.
+        np.testing.assert_allclose(found @ weight, best @ weight, atol=1e-6)
+        for first in range(3):
+            plans = every_plan(plain_state(row), HORIZON - t, gamma, first, ends)
+            assert np.abs(plans - found[first]).max(axis=1).min() < 1e-6
+
+
+def test_gamma_0_sees_one_outcome_only():
+    rows = states(5, seed=0)
+    np.testing.assert_allclose(search(rows, weights(5), 0.0, 2, arbitrary), PHI(KnownModel().predict(rows)), atol=1e-7)
+
+
+def test_where_the_end_is_certain_nothing_follows():
+    class Ending(KnownModel):
+        def end_probability(self, rows):
+            return np.broadcast_to(np.array([0.0, 1.0, 0.0], dtype=np.float32), (*rows.shape[:-1], 3))
+
+    rows = states(5, seed=0)
+    psi = search(rows, weights(5), 1.0, ALL, model=Ending())
+    np.testing.assert_allclose(psi[:, 1], PHI(KnownModel().predict(rows))[:, 1], atol=1e-7)
+    assert (np.abs(psi[:, 0] - PHI(KnownModel().predict(rows))[:, 0]) > 0.01).any()
+
+
+def test_width_1_follows_the_estimates_greedy_policy():
+    model, rows, w = KnownModel(), states(40, seed=1, begun=False), weights(40)
+    psi = search(rows, w, 0.5, 1, arbitrary)
+    for first in range(3):
+        state, actions = rows, np.full(40, first)
+        total, reach = np.zeros((40, 2)), np.ones(40)
+        for step in range(HORIZON):
+            outcome = model.predict(state)[np.arange(40), actions]
+            total += reach[:, None] * PHI(outcome)
+            reach = reach * 0.5 * (1 - model.end_probability(state)[np.arange(40), actions])
+            state = model.advance(state, actions, outcome)
+            actions = arbitrary(step + 1, state, w).argmax(axis=1)
+        np.testing.assert_allclose(psi[:, first], total, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_wrong_estimate_hides_plans_but_never_changes_their_value(width):
+    rows, w = states(30, seed=2, begun=False), weights(30)
+    psi = search(rows, w, 1.0, width, arbitrary)
+    shortfall = []
+    for row, weight, found in zip(rows, w, psi, strict=True):
+        for first in range(3):
+            plans = every_plan(plain_state(row), HORIZON, 1.0, first)
+            assert np.abs(plans - found[first]).max(axis=1).min() < 1e-6
+            shortfall.append((plans @ weight).max() - found[first] @ weight)
+    assert min(shortfall) > -1e-6
+    assert max(shortfall) > 0.1
+
+
+def plain_search(row, w, gamma, width, first):
+    """The search for one history and first action, plan by plan."""
+    model = KnownModel()
+    plans = [(np.zeros(2), 1.0, row[None], first)]
+    for step in range(HORIZON):
+        grown = []
+        for total, reach, state, action in plans:
+            outcome = model.predict(state)[:, action]
+            total = total + reach * PHI(outcome)[0]
+            reach = reach * gamma * (1 - float(model.end_probability(state)[0, action]))
+            state = model.advance(state, np.array([action]), outcome)
+            # What is earned, and what is still to come as far as the plan gets there.
+            promise = total @ w + reach * arbitrary(step + 1, state, w[None])[0]
+            grown += [(promise[following], total, reach, state, following) for following in range(3)]
+        grown.sort(key=lambda plan: -plan[0])
+        plans = [plan[1:] for plan in grown[:width]] if step < HORIZON - 1 else [plan[1:] for plan in grown]
+    return max(total @ w for total, *_ in plans)
+
+
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_unfinished_plans_are_compared_by_what_is_earned_and_still_to_come(width):
+    rows, w = states(30, seed=7, begun=False), weights(30)
+    values = np.einsum("nad,nd->na", search(rows, w, 0.5, width, arbitrary), w)
+    expected = [
+        [plain_search(row, weight, 0.5, width, first) for first in range(3)]
+        for row, weight in zip(rows, w, strict=True)
+    ]
+    np.testing.assert_allclose(values, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0])
+@pytest.mark.parametrize("width", [1, 2])
+def test_with_the_true_values_no_plan_is_lost(gamma, width):
+    rows, w = states(10, seed=3, begun=False), weights(10)
+    psi = search(rows, w, gamma, width, exact(gamma))
+    best = np.array([best_plans(plain_state(row), HORIZON, gamma, weight) for row, weight in zip(rows, w, strict=True)])
+    np.testing.assert_allclose(np.einsum("nad,nd->na", psi - best, w), 0.0, atol=1e-6)
+
+
+def test_rows_do_not_see_each_other():
+    rows, w = states(30, seed=4), weights(30)
+    together = search(rows, w, 0.5, 3, arbitrary)
+    alone = [search(rows[i : i + 1], w[i : i + 1], 0.5, 3, arbitrary)[0] for i in range(30)]
+    np.testing.assert_array_equal(together, alone)
+    order = np.random.default_rng(0).permutation(30)
+    np.testing.assert_array_equal(search(rows[order], w[order], 0.5, 3, arbitrary), together[order])
+
+
+def test_the_scale_of_the_weights_does_not_matter():
+    rows, w = states(30, seed=5), weights(30)
+    np.testing.assert_array_equal(search(rows, 3 * w, 0.5, ALL), search(rows, w, 0.5, ALL))
+
+
+def test_without_preferences_every_plan_is_as_good_as_any():
+    rows = states(10, seed=6)
+    psi = search(rows, np.zeros((10, 2)), 0.5, 2)
+    for row, found in zip(rows, psi, strict=True):
+        for first in range(3):
+            plans = every_plan(plain_state(row), HORIZON, 0.5, first)
+            assert np.abs(plans - found[first]).max(axis=1).min() < 1e-6
+
+
+@pytest.mark.parametrize("t", [0, 2])
+def test_a_search_that_all_first_actions_share_finds_the_best_of_them(t):
+    rows, w = states(12, seed=t, begun=t > 0), weights(12)
+    found = best_plan(Search(KnownModel(), PHI, nothing, HORIZON, 0.5, 3 * ALL), t, rows, w)
+    apart = search(rows, w, 0.5, ALL, t=t)
+    best = np.einsum("nad,nd->na", apart, w).max(axis=1)
+    np.testing.assert_allclose(np.einsum("nd,nd->n", found, w), best, atol=1e-6)
+    for row, psi in zip(rows, found, strict=True):
+        plans = np.concatenate([every_plan(plain_state(row), HORIZON - t, 0.5, first) for first in range(3)])
+        assert np.abs(plans - psi).max(axis=1).min() < 1e-6

@@ -1,0 +1,277 @@
+"""The successor-feature agent: psi, Q and mu hang together, and its files are whole."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states
+from small_agents import TINY, exact_agent, known_agent, known_problem, tumour_agent, tumour_batch
+
+import agents.successor.agent
+from agents.successor.agent import SuccessorAgent
+from agents.successor.planning import Search, best_plan
+from agents.successor.training import fit_successor
+from cirl_gym import Batch, CounterfactualWorld, TumourParameters, rollout
+from cirl_gym.data.rollout import discounted
+from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.store import save_model
+from cirl_gym.worlds.tumour import draw_start
+
+W = np.array([-0.3, -0.7])
+PARAMETERS = TumourParameters()
+
+
+@pytest.fixture(scope="module")
+def agent() -> SuccessorAgent:
+    """On the simulator, 20 steps."""
+    return tumour_agent(PARAMETERS)
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """24 episodes of 9 to 20 steps."""
+    made = tumour_batch(PARAMETERS, 0.0, 0.5, 1.0)
+    assert made.lengths.min() < 12
+    assert made.lengths.max() == 20
+    return made
+
+
+@pytest.fixture(scope="module")
+def known() -> SuccessorAgent:
+    """Three actions, four steps, every plan searched."""
+    return exact_agent()
+
+
+class TestValues:
+    def test_q_is_w_psi_and_zero_on_padding(self, agent, batch):
+        psi, q = agent.psi(batch, W), agent.q(batch, W)
+        assert psi.shape == (24, 20, 2, 2)
+        np.testing.assert_allclose(q, psi @ W, atol=1e-12)
+        assert (psi[~batch.mask] == 0).all()
+        assert (psi[batch.mask] > 0).any(axis=(1, 2)).all()
+
+    def test_psi_is_that_of_the_best_plan(self, known):
+        w = np.array([0.6, -0.4])
+        rows = states(20, seed=0, begun=False)
+        psi = known.planned_psi(0, rows, np.tile(w, (20, 1)))
+        best = [best_plans(plain_state(row), 4, 0.5, w) @ w for row in rows]
+        np.testing.assert_allclose(psi @ w, best, atol=1e-6)
+
+    def test_a_narrow_search_finds_true_plans_no_better_than_the_best(self, known):
+        rows, w = states(20, seed=1, begun=False), np.tile([-0.5, 0.5], (20, 1))
+        for row, found in zip(rows, known.planned_psi(0, rows, w, width=1), strict=True):
+            for first in range(3):
+                plans = every_plan(plain_state(row), 4, 0.5, first)
+                assert np.abs(plans - found[first]).max(axis=1).min() < 1e-6
+
+    def test_what_is_searched_at_once_changes_nothing(self, known, monkeypatch):
+        rows, w = states(50, seed=2, begun=False), np.random.default_rng(0).normal(size=(50, 2))
+        whole = known.planned_psi(0, rows, w, width=2)
+        for plans_at_once in (1, 6, 7 * 6):
+            monkeypatch.setattr(agents.successor.agent, "_PLANS_AT_ONCE", plans_at_once)
+            np.testing.assert_allclose(known.planned_psi(0, rows, w, width=2), whole, atol=1e-6)
+
+    def test_no_rows_no_psi(self, known):
+        assert known.planned_psi(0, states(0, seed=0), np.zeros((0, 2))).shape == (0, 3, 2)
+
+    def test_every_row_can_have_preferences_of_its_own(self, known):
+        rows, w = states(2, seed=3, begun=False)[[0, 0]], np.array([[1.0, 0.0], [-1.0, 0.0]])
+        psi = known.planned_psi(0, rows, w)
+        for i in range(2):
+            np.testing.assert_allclose(psi[i], known.planned_psi(0, rows[:1], w[i : i + 1])[0], atol=1e-6)
+        assert np.abs(psi[0] - psi[1]).max() > 0.1
+
+    def test_the_width_of_the_search_can_be_chosen(self, agent, batch):
+        few = batch.take(np.arange(4))
+        wide, narrow = agent.psi(few, W), agent.psi(few, W, width=1)
+        rows = agent.model.start(few.start)
+        np.testing.assert_array_equal(narrow[:, 0], agent.planned_psi(0, rows, np.tile(W, (4, 1)), width=1))
+        assert (wide @ W).mean() > (narrow @ W).mean()
+
+    @pytest.mark.parametrize("scale", [3.0, 1e-9, 1e9])
+    def test_the_scale_of_the_weights_does_not_matter(self, agent, batch, scale):
+        np.testing.assert_allclose(agent.q(batch, scale * W), agent.q(batch, W), atol=1e-9)
+
+    def test_without_preferences_q_is_zero(self, agent, batch):
+        psi = agent.psi(batch, np.zeros(2))
+        assert np.isfinite(psi).all()
+        assert (agent.q(batch, np.zeros(2)) == 0).all()
+        assert np.isfinite(agent.mu(np.zeros(2), batch.start)).all()
+
+    @pytest.mark.parametrize("w", [[-0.3], [-0.3, np.nan], [-0.3, -np.inf], [[-0.3, -0.7]]])
+    def test_bad_weights(self, agent, batch, w):
+        for use in (agent.policy, lambda w: agent.q(batch, w), lambda w: agent.mu(w, batch.start)):
+            with pytest.raises(ValueError, match="2 finite numbers"):
+                use(w)
+
+
+class TestBatches:
+    def test_padding_changes_nothing(self, agent, batch):
+        short = batch.take(np.flatnonzero(batch.lengths < 12))
+        cut = replace(short, obs=short.obs[:, :13], actions=short.actions[:, :12])
+        np.testing.assert_allclose(agent.q(short, W)[:, :12], agent.q(cut, W), atol=1e-12)
+        assert (agent.q(short, W)[:, 12:] == 0).all()
+
+    def test_longer_than_trained_for_is_an_error(self, agent, batch):
+        with pytest.raises(ValueError, match="episodes of 20 steps, not of 40"):
+            agent.psi(batch.padded(40), W)
+
+    def test_other_features_or_actions_are_an_error(self, agent, batch):
+        with pytest.raises(ValueError, match=r"'side_effects', 'tumour'.*'tumour', 'side_effects'"):
+            agent.q(replace(batch, features=("side_effects", "tumour")), W)
+        with pytest.raises(ValueError, match="3 actions"):
+            agent.q(replace(batch, action_names=("0", "1", "2")), W)
+
+    def test_alone_as_among_others(self, agent, batch):
+        q = agent.q(batch, W)
+        for i in (0, 9, 20):
+            np.testing.assert_allclose(agent.q(batch.take(np.array([i])), W)[0], q[i], atol=1e-5)
+
+    def test_what_comes_later_changes_nothing(self, agent, batch):
+        obs, actions = batch.obs.copy(), batch.actions.copy()
+        obs[:, 6:] += 100
+        actions[:, 5:] = 1 - actions[:, 5:]
+        before, after = agent.q(batch, W), agent.q(replace(batch, obs=obs, actions=actions), W)
+        np.testing.assert_array_equal(after[:, :6], before[:, :6])
+        assert (after[:, 6] != before[:, 6]).any()
+
+
+class TestMu:
+    def test_it_is_the_mean_of_psi_at_the_start(self, known):
+        starts, w = known_problem().starts, np.array([0.6, -0.4])
+        psi = known.planned_psi(0, known.model.start(starts), np.tile(w, (len(starts), 1)))
+        greedy = psi[np.arange(len(starts)), (psi @ w).argmax(axis=1)]
+        np.testing.assert_allclose(known.mu(w, starts), greedy.mean(axis=0), atol=1e-6)
+
+    def test_a_search_that_is_cut_short_promises_no_more_than_there_is(self, agent, batch):
+        psi = agent.planned_psi(0, agent.model.start(batch.start), np.tile(W, (len(batch), 1)), 128)
+        assert agent.mu(W, batch.start) @ W <= (psi @ W).max(axis=1).mean() + 1e-9
+
+    def test_it_is_what_the_policy_earns_where_nothing_is_left_to_chance(self, known):
+        # Every plan is searched at every step, so that the policy goes on as planned.
+        model, starts = KnownModel(ends=False), known_problem().starts
+        certain = SuccessorAgent(model, PHI, known.network, 0.5, known.state_mean, known.state_scale, width=81)
+        for w in ([0.6, -0.4], [-0.2, 0.8]):
+            played = rollout(CounterfactualWorld(model, starts, 4), certain.policy(w), 50, np.random.default_rng(0))
+            mu = discounted(played, PHI(played.next_obs), 0.5).mean(axis=0)
+            np.testing.assert_allclose(certain.mu(w, starts), mu, atol=1e-6)
+
+    def test_it_is_what_the_policy_earns_on_average_where_episodes_end_by_chance(self, known):
+        starts = known_problem().starts
+        starts = starts[starts[:, 0] > 0]
+        world = CounterfactualWorld(known.model, np.tile(starts, (100, 1)), 4)
+        played = rollout(world, known.policy([0.2, 0.8]), 100 * len(starts), np.random.default_rng(0))
+        assert 0.2 < played.terminated.mean() < 0.9
+        # The same starts 100 times each: all that differs is when they end.
+        earned = discounted(played, PHI(played.next_obs), 0.5).reshape(100, len(starts), 2).mean(axis=1)
+        error = earned.std(axis=0) / np.sqrt(100)
+        assert (error < 0.01).all()
+        assert (np.abs(known.mu([0.2, 0.8], starts) - earned.mean(axis=0)) < 4 * error).all()
+
+    @pytest.mark.parametrize("w", [(-0.3, -0.7), (-0.7, -0.3)])
+    def test_it_is_what_the_policy_earns_in_the_simulator_without_noise(self, w):
+        # There are 256 plans of eight steps: all are searched. Volumes from 8 to 49 end in every way.
+        parameters = TumourParameters(tumour_noise=0.0, side_noise=0.0, horizon=8)
+        agent = tumour_agent(parameters, config=replace(TINY, width=256))
+        starts = np.stack([np.linspace(8, 49, 12), np.linspace(6, 1, 12)], axis=1).astype(np.float32)
+        played = rollout(CounterfactualWorld(agent.model, starts, 8), agent.policy(w), 12, np.random.default_rng(0))
+        assert 0 < played.terminated.sum() < 12
+        mu = discounted(played, agent.feature_map(played.next_obs), 0.99).mean(axis=0)
+        assert agent.mu(w, starts) @ w == pytest.approx(mu @ w, abs=1e-5)
+
+
+class TestFiles:
+    def test_round_trip(self, agent, batch, tmp_path):
+        one, two = tmp_path / "one.npz", tmp_path / "two.npz"
+        agent.save(one)
+        loaded = SuccessorAgent.load(one, OracleModel(PARAMETERS))
+        loaded.save(two)
+        assert one.read_bytes() == two.read_bytes()
+        np.testing.assert_array_equal(loaded.psi(batch, W), agent.psi(batch, W))
+        assert (loaded.gamma, loaded.horizon, loaded.width) == (0.99, 20, 4)
+
+    @pytest.mark.parametrize("model", [KnownModel(), OracleModel(TumourParameters(order=3))])
+    def test_another_world_model_is_an_error(self, agent, tmp_path, model):
+        agent.save(tmp_path / "agent.npz")
+        with pytest.raises(ValueError, match=r"agent\.npz was trained in another world model"):
+            SuccessorAgent.load(tmp_path / "agent.npz", model)
+
+    def test_a_part_of_a_file_is_an_error(self, known, tmp_path):
+        path = tmp_path / "agent.npz"
+        known.save(path)
+        whole = path.read_bytes()
+        for share in (0.0, 0.5, 0.99):
+            path.write_bytes(whole[: int(share * len(whole))])
+            with pytest.raises(ValueError, match=r"agent\.npz"):
+                SuccessorAgent.load(path, KnownModel())
+
+    @pytest.mark.parametrize("name", ["low", "state_mean", "stages.0.0.weight", "config"])
+    def test_a_missing_array_is_an_error(self, known, tmp_path, name):
+        path = tmp_path / "agent.npz"
+        known.save(path)
+        arrays = read_arrays(path)
+        del arrays[name]
+        write_arrays(path, arrays)
+        with pytest.raises(ValueError, match=r"agent\.npz"):
+            SuccessorAgent.load(path, KnownModel())
+
+    def test_another_kind_of_file_is_an_error(self, tmp_path):
+        path = tmp_path / "agent.npz"
+        save_model(OracleModel(PARAMETERS), path)
+        with pytest.raises(ValueError, match=r"not a whole successor-feature agent: .*'oracle'"):
+            SuccessorAgent.load(path, OracleModel(PARAMETERS))
+
+
+def test_same_seed_same_bytes(tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        fit_successor(known_problem(), TINY, np.random.default_rng(seed)).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert (tmp_path / "one").read_bytes() != (tmp_path / "three").read_bytes()
+
+
+def test_the_process_wide_generators_are_left_alone(tmp_path):
+    before = np.random.get_state()[1].copy(), torch.get_rng_state(), random.getstate()  # noqa: NPY002
+    agent = known_agent()
+    agent.save(tmp_path / "agent.npz")
+    SuccessorAgent.load(tmp_path / "agent.npz", KnownModel()).policy([1.0, 0.0], 2.0).predict(
+        np.zeros((1, 5), dtype=np.float32)
+    )
+    np.testing.assert_array_equal(np.random.get_state()[1], before[0])  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert random.getstate() == before[2]
+
+
+def test_mu_of_a_part_is_corrected_by_what_the_network_says_of_all():
+    agent, starts, w = known_agent(), known_problem().starts, np.array([0.3, -0.7])
+    states, every = agent.model.start(starts), np.tile(w, (len(starts), 1))
+    np.testing.assert_array_equal(agent.mu(w, starts, searched=len(starts)), agent.mu(w, starts))
+    rows = np.linspace(0, len(starts) - 1, 7).astype(int)
+    psi = agent.network_psi(0, states, every)
+    guessed = psi[np.arange(len(starts)), (psi @ w).argmax(axis=1)]
+    found = best_plan(Search(agent.model, PHI, agent.values, 4, 0.5, 4), 0, states[rows], every[rows])
+    line = [np.polyfit(guessed[rows, k], found[:, k], 1) for k in range(2)]
+    expected = [np.polyval(line[k], guessed[:, k].mean()) for k in range(2)]
+    np.testing.assert_allclose(agent.mu(w, starts, searched=7), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("w", [(-0.5, -0.5), (-0.3, -0.7)])
+def test_a_part_of_the_starts_says_nearly_what_all_say(w):
+    """Patients differ more than network and search do; where they do not (side effects here), nothing is lost."""
+    parameters = TumourParameters(horizon=6)
+    agent = tumour_agent(parameters, config=replace(TINY, gradient_steps=100))
+    starts = draw_start(parameters, 1000, np.random.default_rng(3)).astype(np.float32)
+    whole = agent.mu(w, starts)
+    errors = np.array(
+        [
+            (agent.mu(w, starts[order], searched=40) - whole, agent.mu(w, starts[order[::25]]) - whole)
+            for order in (np.random.default_rng(seed).permutation(1000) for seed in range(30))
+        ]
+    )
+    corrected, plain = np.sqrt((errors**2).mean(axis=0))
+    assert corrected[0] < 0.7 * plain[0]
+    assert corrected[1] < 1.3 * plain[1]

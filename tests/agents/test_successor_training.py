@@ -1,0 +1,227 @@
+"""How the successor-feature agent is trained: histories, preferences, and that training learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from known_model import PHI, KnownModel, best_plans, plain_state, states
+from small_agents import TINY, known_agent, known_problem
+from small_batches import batch_of
+
+from agents.successor.agent import SuccessorConfig
+from agents.successor.training import RandomRates, fit_successor, fixed_weights, uniform_weights
+from cirl_gym import FeatureMap
+
+
+class Still(KnownModel):
+    """Nothing ever changes, but for noise, or ends."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        super().__init__(ends=False)
+        self.spread = noise
+
+    @property
+    def noise_scale(self):
+        return np.full(2, self.spread)
+
+    def predict(self, states):
+        return np.repeat(states[..., None, :2], 3, axis=-2)
+
+
+class TestProblem:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"gamma": -0.1}, "gamma must lie between 0 and 1"),
+            ({"gamma": 1.01}, "gamma must lie between 0 and 1"),
+            ({"gamma": np.nan}, "gamma must lie between 0 and 1"),
+            ({"horizon": 0}, "horizon must be at least 1"),
+            ({"feature_map": FeatureMap(("y", "x"), np.zeros(2), np.ones(2))}, "feature map is of"),
+            ({"histories": batch_of([0] * 5, n_actions=3)}, "up to 5 steps, the horizon is 4"),
+            ({"histories": batch_of([0], n_actions=3, d=3)}, "histories are of"),
+        ],
+    )
+    def test_what_cannot_be(self, changes, message):
+        with pytest.raises(ValueError, match=message):
+            known_problem(**changes)
+
+    @pytest.mark.parametrize("starts", [np.zeros((5, 3), dtype=np.float32), np.zeros((0, 2), dtype=np.float32)])
+    def test_starts_that_do_not_fit_the_model(self, starts):
+        with pytest.raises(ValueError, match="starts must be"):
+            known_agent(starts=starts)
+
+
+class TestConfig:
+    @pytest.mark.parametrize("name", ["episodes", "weights_per_history", "gradient_steps", "batch_size", "width"])
+    def test_counts_start_at_1(self, name):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+            SuccessorConfig(**{name: 0})
+
+    @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
+    @pytest.mark.parametrize("name", ["learning_rate", "advantage_weight"])
+    def test_rates_are_positive_and_finite(self, name, value):
+        with pytest.raises(ValueError, match=f"{name} must be positive"):
+            SuccessorConfig(**{name: value})
+
+    def test_layers_have_units(self):
+        with pytest.raises(ValueError, match="hidden must be at least 1"):
+            SuccessorConfig(hidden=(16, 0))
+        SuccessorConfig(hidden=())
+
+
+class TestRandomRates:
+    def actions(self, n=2000, horizon=20, n_actions=3):
+        policy = RandomRates(horizon, n_actions, np.random.default_rng(0))
+        memory, taken = None, []
+        for _ in range(horizon):
+            actions, memory = policy.predict(np.zeros((n, 5), dtype=np.float32), memory)
+            taken.append(actions)
+        return np.stack(taken, axis=1)
+
+    def test_every_action_equally_often_and_no_other(self):
+        actions = self.actions()
+        assert actions.dtype == np.int64
+        shares = np.bincount(actions.ravel()) / actions.size
+        # An episode's share of an action has a standard deviation of about .2: .005 for 2,000 episodes.
+        np.testing.assert_allclose(shares, [1 / 3, 1 / 3, 1 / 3], atol=0.02)
+
+    def test_long_stretches_of_the_same_action(self):
+        actions = self.actions(n_actions=2)
+        longest, current = np.ones(2000), np.ones(2000)
+        for t in range(1, 20):
+            current = np.where(actions[:, t] == actions[:, t - 1], current + 1, 1)
+            longest = np.maximum(longest, current)
+        # Of coins with a fixed chance of one half, one episode in eighty has a run of ten or more.
+        assert (longest >= 10).mean() > 0.25
+
+    def test_rates_change_within_an_episode(self):
+        actions = self.actions(n_actions=2)
+        first, second = actions[:, :10].mean(axis=1), actions[:, 10:].mean(axis=1)
+        # At constant rates the two halves would differ by more than a half in 2 % of the episodes.
+        assert (np.abs(first - second) > 0.45).mean() > 0.1
+
+    def test_episodes_differ(self):
+        assert len(np.unique(self.actions(n=100), axis=0)) > 95
+
+
+class TestHistories:
+    def test_the_batchs_own_are_learnt_on(self):
+        # 40 imagined episodes that stay at x = 0 and 20 observed ones at x = 300: the mean is 100.
+        far = replace(batch_of(*[[0, 1, 2, 0]] * 30, n_actions=3), obs=np.full((30, 5, 2), 300, dtype=np.float32))
+        problem = known_problem(model=Still(), starts=np.zeros((1, 2), dtype=np.float32))
+        config = replace(TINY, episodes=40)
+        alone = fit_successor(problem, config, np.random.default_rng(0))
+        both = fit_successor(replace(problem, histories=far), config, np.random.default_rng(0))
+        assert alone.state_mean[0] == 0
+        assert both.state_mean[0] == pytest.approx(100)
+
+    def test_their_padding_is_not(self):
+        # One action each: of 40 * 4 + 20 * 1 states alive, 20 are at x = 300.
+        far = replace(batch_of(*[[0]] * 30, n_actions=3), obs=np.full((30, 2, 2), 300, dtype=np.float32))
+        problem = known_problem(model=Still(), starts=np.zeros((1, 2), dtype=np.float32), histories=far)
+        agent = fit_successor(problem, replace(TINY, episodes=40), np.random.default_rng(0))
+        assert agent.state_mean[0] == pytest.approx(300 / 9)
+
+    def test_outcomes_are_sampled_in_imagination(self):
+        # Steps of noise .2 add up: variances 0, .04, .08 and .12 at t = 0..3, .06 on average.
+        problem = known_problem(model=Still(noise=0.2), starts=np.zeros((1, 2), dtype=np.float32))
+        agent = fit_successor(problem, replace(TINY, episodes=2000), np.random.default_rng(0))
+        np.testing.assert_allclose(agent.state_scale[:2], np.sqrt(0.06), atol=0.01)
+
+    def test_one_episode_is_enough(self):
+        agent = known_agent(config=replace(TINY, episodes=1), histories=batch_of([0, 1, 2], n_actions=3))
+        assert np.isfinite(agent.mu([1.0, 0.0], known_problem().starts)).all()
+
+    def test_they_begin_at_the_given_starts(self):
+        # Still histories show where they began: 30 or 50, about as often.
+        starts = np.array([[30, 0], [50, 0]], dtype=np.float32)
+        agent = fit_successor(known_problem(model=Still(), starts=starts), TINY, np.random.default_rng(0))
+        assert agent.state_mean[0] == pytest.approx(40, abs=3)
+        assert agent.state_scale[0] == pytest.approx(10, abs=0.5)
+        # What never changes is not divided by.
+        assert agent.state_scale[1] == 1
+
+
+class TestLearning:
+    def test_the_network_comes_close_to_the_exact_values(self):
+        config = SuccessorConfig(episodes=1000, gradient_steps=250, hidden=(64, 64), batch_size=256)
+        agent = known_agent(config=config)
+        w = uniform_weights([0, 0])(60, np.random.default_rng(4))
+        for t, steps in ((0, 4), (2, 2)):
+            rows = states(60, seed=3, begun=t > 0)
+            best = [best_plans(plain_state(row), steps, 0.5, weight) for row, weight in zip(rows, w, strict=True)]
+            exact = np.einsum("nad,nd->na", best, w)
+            values = agent.values(t, rows, w)
+            assert exact.std() > 0.3
+            assert np.sqrt(np.mean((values - exact) ** 2)) < 0.07
+            chosen = exact[np.arange(60), values.argmax(axis=1)]
+            assert (exact.max(axis=1) - chosen).mean() < 0.01
+
+    def test_the_last_stage_learns_the_next_outcome(self):
+        # At the start the next outcome is linear in the state, so that a network without hidden layers can be exact.
+        config = SuccessorConfig(episodes=500, gradient_steps=200, hidden=(), batch_size=128, learning_rate=0.05)
+        agent = known_agent(config=config, horizon=1)
+        rows = states(60, seed=3, begun=False)
+        psi = agent.network_psi(0, rows, np.tile([0.5, -0.5], (60, 1)))
+        np.testing.assert_allclose(psi, PHI(KnownModel().predict(rows)), atol=1e-3)
+
+    def test_every_stage_changes(self):
+        stages = known_agent(config=replace(TINY, gradient_steps=1)).network.stages
+        for one, two in zip(stages, list(stages)[1:], strict=False):
+            # Each begins as its neighbour.
+            pairs = list(zip(one.parameters(), two.parameters(), strict=True))
+            assert all((a != b).any() for a, b in pairs)
+            assert all(torch.allclose(a, b, atol=0.05) for a, b in pairs)
+
+    def test_gamma_0_and_1(self):
+        for gamma, bound in ((0.0, 1), (1.0, 4)):
+            agent = known_agent(gamma=gamma)
+            assert agent.network.steps_left[0] == bound
+            assert np.isfinite(agent.mu([0.5, 0.5], known_problem().starts)).all()
+
+    def test_progress_counts_the_stages(self):
+        told = []
+        fit_successor(known_problem(), TINY, np.random.default_rng(0), lambda done, total: told.append((done, total)))
+        assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+    def test_a_loss_that_is_not_finite_is_an_error(self):
+        with pytest.raises(ValueError, match="training stopped at stage t = 3: the loss is"):
+            known_agent(config=replace(TINY, learning_rate=1e30))
+
+
+class TestWeights:
+    @pytest.mark.parametrize("signs", [[-1, -1], [1, -1, 0], [0, 0, 0, 0]])
+    def test_l1_norm_1_and_the_given_signs(self, signs):
+        w = uniform_weights(signs)(1000, np.random.default_rng(0))
+        assert w.shape == (1000, len(signs))
+        np.testing.assert_allclose(np.abs(w).sum(axis=1), 1.0)
+        for column, sign in zip(w.T, signs, strict=True):
+            if sign:
+                assert (np.sign(column) == sign).all()
+            else:
+                assert 0.4 < (column > 0).mean() < 0.6
+
+    def test_two_weights_are_uniform_on_a_segment(self):
+        # On the segment from (-1, 0) to (0, -1) the first weight is uniform: quantiles are -1 + share.
+        w = uniform_weights([-1, -1])(40_000, np.random.default_rng(0))
+        shares = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
+        # Standard error at most .0025.
+        np.testing.assert_allclose(np.quantile(w[:, 0], shares), -1 + shares, atol=0.01)
+
+    def test_three_weights_are_uniform_on_a_triangle(self):
+        # The share of the triangle beyond a third is its scaled copy: (2/3)^2.
+        w = uniform_weights([1, 1, 1])(40_000, np.random.default_rng(0))
+        np.testing.assert_allclose((w > 1 / 3).mean(axis=0), 4 / 9, atol=0.01)
+
+    @pytest.mark.parametrize("signs", [[2, -1], [0.5, 0], [np.nan, 1], 1, [[1, -1]]])
+    def test_bad_signs(self, signs):
+        with pytest.raises(ValueError, match="signs must be a vector of -1, 0"):
+            uniform_weights(signs)
+
+    def test_fixed_weights_are_scaled(self):
+        w = fixed_weights([-3, 7])(4, np.random.default_rng(0))
+        np.testing.assert_allclose(w, [[-0.3, 0.7]] * 4)
+        np.testing.assert_array_equal(fixed_weights([0, 0])(2, np.random.default_rng(0)), np.zeros((2, 2)))

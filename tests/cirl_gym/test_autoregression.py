@@ -1,0 +1,175 @@
+"""The linear law: windows by hand, known coefficients found again, censored outcomes, choices made on validation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from outcome_batches import confounded, linear_system
+from small_batches import batch_of
+
+from cirl_gym.outcome_models.inputs import Scaler, Window, end_labels, sequence_inputs
+from cirl_gym.outcome_models.law import AutoregressionConfig, LinearLaw, fit_autoregression, ridge
+from cirl_gym.outcome_models.limits import HardLimits, OutcomeSpec, censored_regression, hard_limits, outcome_bounds
+from cirl_gym.outcome_models.oracle import OracleModel
+
+
+def test_window_by_hand():
+    batch = batch_of([1, 0, 1], [0], d=1)  # x = 0, 1, 2, 3 and 10, 11
+    rows = Window(3, 1, 2).encode(batch)
+    # Three observations newest first, then a_{t-1} and a_{t-2} as one-hot; nothing before t = 0.
+    assert rows[0].tolist() == [
+        [0, 0, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 1, 0, 0],
+        [2, 1, 0, 1, 0, 0, 1],
+        [3, 2, 1, 0, 1, 1, 0],
+    ]
+    assert rows[1].tolist() == [[10, 10, 10, 0, 0, 0, 0], [11, 10, 10, 1, 0, 0, 0], [0] * 7, [0] * 7]
+
+
+def test_window_longer_than_the_episodes():
+    batch = batch_of([1], [0], d=1)
+    assert Window(4, 1, 2).encode(batch)[0].tolist() == [
+        [0, 0, 0, 0] + [0] * 6,
+        [1, 0, 0, 0] + [0, 1] + [0] * 4,
+    ]
+
+
+def test_network_input_holds_the_previous_action_and_never_the_current():
+    batch = batch_of([1, 0], d=1)
+    inputs = sequence_inputs(Scaler(np.array([1.0]), np.array([2.0])), batch)
+    assert inputs[0].tolist() == [[-0.5, 0, 0], [0, 0, 1], [0.5, 1, 0]]
+
+
+def test_end_labels_stand_on_the_last_action_of_ended_episodes_only():
+    batch = batch_of([1, 0, 1], [0], [1, 1])
+    batch = replace(batch, terminated=np.array([True, True, False]), truncated=np.array([False, False, True]))
+    assert end_labels(batch).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
+
+
+def test_scaler_by_hand_and_constant_feature():
+    batch = batch_of([0, 0], d=1)  # x = 0, 1, 2
+    scaler = Scaler.from_batch(batch)
+    assert scaler.mean == pytest.approx([1.0])
+    assert scaler.scale == pytest.approx([np.sqrt(2 / 3)])
+    constant = replace(batch, obs=np.full((1, 3, 1), 0.1, dtype=np.float32))
+    assert Scaler.from_batch(constant).scale.tolist() == [1.0]
+
+
+def test_persistence_law_repeats_the_observation():
+    law = LinearLaw.persistence(2, 3)
+    assert law(np.array([[4.0, 5.0]])).tolist() == [[[4, 5]] * 3]
+
+
+def test_ridge_by_hand():
+    # Mean of x^2 is 1 and of x y is 2: slope 2 / (1 + strength); the mean of y is not shrunk.
+    design, targets = np.array([[1.0], [-1.0]]), np.array([[7.0], [3.0]])
+    (least, level), (half, same) = ridge(design, targets, (0.0, 1.0))
+    assert (least.item(), level.item()) == pytest.approx((2, 5))
+    assert (half.item(), same.item()) == pytest.approx((1, 5))
+
+
+def test_ridge_without_strength_survives_a_doubled_column():
+    x = np.array([[1.0, 1.0], [-1.0, -1.0]])
+    ((weights, _),) = ridge(x, np.array([[2.0], [-2.0]]), (0.0,))
+    assert weights.ravel() == pytest.approx([1, 1])
+
+
+def test_known_coefficients_are_found_again():
+    train, validation = linear_system(300, 0), linear_system(60, 1)
+    fit = fit_autoregression(train, validation, AutoregressionConfig(max_order=4))
+    assert fit.order == 2
+    coefficients = fit.law.coefficients  # x_t, y_t, x_{t-1}, y_{t-1}, then a_{t-1} as one-hot
+    assert coefficients[:4] == pytest.approx(np.array([[0.6, 0.1], [0, 0.9], [0.3, 0], [0, 0]]), abs=1e-5)
+    assert np.diff(fit.law.effects, axis=0) == pytest.approx(np.array([[2, 0], [2, -1]]), abs=1e-5)
+    assert np.diff(coefficients[4:], axis=0) == pytest.approx(np.array([[-0.5, 0], [-0.5, 0]]), abs=1e-5)
+    rows = fit.law.window.encode(validation)[:, :-1]
+    predicted = np.take_along_axis(fit.law(rows), validation.actions[..., None, None], axis=2)[:, :, 0]
+    assert predicted[validation.mask] == pytest.approx(validation.next_obs[validation.mask], abs=1e-4)
+
+
+def test_noise_is_not_fitted():
+    train, validation = linear_system(30, 0, noise=3.0), linear_system(30, 1, noise=3.0)
+    fit = fit_autoregression(train, validation, AutoregressionConfig())
+    assert fit.order <= 3
+
+
+def test_validation_values_do_not_enter_scaler_bounds_or_solutions():
+    train, validation = linear_system(200, 0, noise=1.0), linear_system(50, 1, noise=1.0)
+    moved = replace(validation, obs=validation.obs * 1000)
+    config = AutoregressionConfig(max_order=1, strengths=(0.1,))
+    one, other = (fit_autoregression(train, held_out, config) for held_out in (validation, moved))
+    for name in ("intercept", "coefficients", "effects"):
+        assert np.array_equal(getattr(one.law, name), getattr(other.law, name))
+    assert np.array_equal(one.scaler.mean, other.scaler.mean)
+    assert np.array_equal(one.low, other.low)
+
+
+@pytest.mark.parametrize("fields", [{"max_order": 0}, {"strengths": ()}, {"strengths": (-1.0,)}])
+def test_bad_settings_are_refused(fields):
+    with pytest.raises(ValueError, match="AutoregressionConfig"):
+        AutoregressionConfig(**fields)
+
+
+def test_bounds_are_one_and_a_half_ranges_wider_but_not_below_zero():
+    batch = batch_of([0, 0, 0, 0], d=2)  # 0..4 and 100..104
+    low, high = outcome_bounds(batch)
+    assert low.tolist() == [0, 94]
+    assert high.tolist() == [10, 110]
+    negative = replace(batch, obs=batch.obs - np.float32(1.0))
+    assert outcome_bounds(negative)[0].tolist() == [-7, 93]
+
+
+def test_clipped_predictions_do_not_leave_the_bounds_in_float32():
+    spec = OutcomeSpec(
+        ("x",), 2, np.array([0.1]), np.array([0.7]), np.array([0.0]), np.array([-np.inf]), np.array([np.inf])
+    )
+    clipped = spec.clip(np.array([[-1.0], [9.0]]))
+    assert clipped.dtype == np.float32
+    assert clipped.ravel().tolist() == [np.float32(0.1), np.float32(0.7)]
+
+
+def test_hard_limits_need_a_pile_and_something_between():
+    inside = np.linspace(1, 2, 100)
+    assert hard_limits(np.concatenate([np.zeros(12), inside])) == HardLimits(0.0, np.inf)
+    assert hard_limits(np.concatenate([np.zeros(3), inside])) == HardLimits(-np.inf, np.inf)
+    assert not hard_limits(np.repeat([0.0, 1.0], 50)).any  # yes or no: nothing lies between
+    assert HardLimits(0.0, 5.0).side(np.array([-1.0, 0, 2, 5])).tolist() == [-1, -1, 0, 1]
+
+
+def test_censored_regression_finds_the_law_behind_a_floor_and_a_ceiling():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, size=4000)
+    latent = 1.0 + 2.0 * x + 0.5 * rng.normal(size=4000)
+    seen = np.clip(latent, 0.0, 4.0)
+    side = HardLimits(0.0, 4.0).side(seen)
+    assert (side == 0).mean() < 0.4
+    design = np.column_stack([np.ones(4000), x])
+    plain = np.linalg.lstsq(design, seen, rcond=None)[0]
+    assert plain[1] < 1.0  # what the limits do to a plain regression
+    found = censored_regression(design, seen, side, np.zeros(2), plain)
+    assert found == pytest.approx([1.0, 2.0], abs=0.06)
+
+
+def test_without_limits_the_censored_regression_is_least_squares():
+    rng = np.random.default_rng(0)
+    design = np.column_stack([np.ones(50), rng.normal(size=50)])
+    targets = rng.normal(size=50)
+    least = np.linalg.lstsq(design, targets, rcond=None)[0]
+    found = censored_regression(design, targets, np.zeros(50, dtype=np.int64), np.zeros(2), np.zeros(2))
+    assert found == pytest.approx(least, abs=1e-9)
+
+
+def test_simulated_outcomes_that_stop_at_zero():
+    """Three in ten side effects are 0 where the law says less: the law is found all the same."""
+    train, validation = confounded(1000)
+    fit = fit_autoregression(train, validation, AutoregressionConfig())
+    assert fit.order in (5, 6)  # 5 is true; one more lag costs nothing
+    assert [limit.low for limit in fit.limits] == [0, 0]
+    assert np.diff(fit.law.effects, axis=0)[0] == pytest.approx([-2.5, 1.0], abs=0.02)
+    assert fit.law.coefficients[:10:2, 0] == pytest.approx(np.full(5, 0.2), abs=0.03)
+    oracle = OracleModel()
+    true = oracle.predict(oracle.encode(validation)[:, :-1])[validation.mask]
+    found = fit.law(fit.law.window.encode(validation)[:, :-1])[validation.mask]
+    assert np.sqrt(((np.clip(found, 0, None) - true) ** 2).mean(axis=(0, 1))).max() < 0.01

@@ -1,0 +1,197 @@
+"""A batch keeps its promises: shapes, padding, splits by group, and what is saved is what is loaded."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from small_tables import stays
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.files import read_arrays, write_arrays
+
+
+def small(**changes: Any) -> Batch:
+    """Episodes "007" with two actions and "7" with one; the rest is padding."""
+    fields: dict[str, Any] = {
+        "obs": np.array([[[0.0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [0, 0]]]),
+        "actions": np.array([[0, 1], [1, 0]]),
+        "lengths": np.array([2, 1]),
+        "terminated": np.array([True, False]),
+        "truncated": np.array([False, True]),
+        "features": ("x", "z"),
+        "action_names": ("none", "treat"),
+        "ids": ("007", "7"),
+    }
+    return Batch(**(fields | changes))
+
+
+def test_what_a_batch_says_about_itself() -> None:
+    batch = small()
+    assert (len(batch), batch.horizon, batch.n_steps, batch.n_actions) == (2, 2, 3, 2)
+    assert batch.mask.tolist() == [[True, True], [True, False]]
+    assert batch.start.tolist() == [[0, 1], [6, 7]]
+    assert batch.next_obs.tolist() == [[[2, 3], [4, 5]], [[8, 9], [0, 0]]]
+    assert batch.groups == ("007", "7")
+    assert (batch.obs.dtype, batch.actions.dtype, batch.lengths.dtype) == (np.float32, np.int64, np.int64)
+
+
+def test_padding_is_zeroed_whatever_it_was() -> None:
+    obs, actions = small().obs.astype(np.float64), small().actions.copy()
+    for filler in (np.nan, 1e30, np.inf, -7):
+        obs[1, 2] = filler
+        actions[1, 1] = -99
+        assert small(obs=obs, actions=actions) == small()
+
+
+def test_arrays_are_copies_and_cannot_be_written() -> None:
+    obs = np.zeros((2, 3, 2))
+    batch = small(obs=obs)
+    obs[:] = 9
+    assert (batch.obs == 0).all()
+    for name in ("obs", "actions", "lengths", "terminated", "truncated"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(batch, name)[:] = 1
+    batch.start[:] = 9
+    batch.next_obs[:] = 9
+    for x, a in batch.episodes():
+        x[:], a[:] = 9, 9
+    assert (batch.obs == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"obs": np.zeros((2, 2, 2))},
+            r"obs must be \[N, T\+1, d\] and actions \[N, T\], got \(2, 2, 2\) and \(2, 2\)",
+        ),
+        ({"obs": np.zeros((2, 3))}, r"obs must be \[N, T\+1, d\]"),
+        ({"obs": np.zeros((0, 3, 2)), "actions": np.zeros((0, 2), int)}, "at least one episode with one action"),
+        ({"obs": np.full((2, 3, 2), "1")}, "obs must be numbers"),
+        ({"obs": np.full((2, 3, 2), np.nan)}, "obs of episode '007', step 0, feature 'x' is not finite"),
+        ({"obs": np.full((2, 3, 2), 1e39)}, "obs of episode '007', step 0, feature 'x' is not finite as float32"),
+        ({"obs": np.full((2, 3, 2), -1e30)}, r"obs of episode '007', step 0, feature 'x' is -1e\+30, beyond 1e\+09"),
+        ({"actions": np.zeros((2, 2))}, "actions must be whole numbers, got float64"),
+        ({"actions": np.array([[0, 2], [0, 0]])}, r"action of episode '007', step 1 is 2, not within 0\.\.1"),
+        ({"actions": np.array([[0, 0], [-1, 0]])}, r"action of episode '7', step 0 is -1, not within 0\.\.1"),
+        ({"lengths": np.array([2, 0])}, r"episode '7' has length 0, not within 1\.\.2"),
+        ({"lengths": np.array([3, 1])}, r"episode '007' has length 3, not within 1\.\.2"),
+        ({"lengths": np.array([2.0, 1.0])}, "lengths must be whole numbers"),
+        ({"lengths": np.array([2])}, r"lengths must be \[2\]"),
+        ({"terminated": np.array([False, False])}, "episode '007' must be either terminated or truncated"),
+        ({"truncated": np.array([True, True])}, "episode '007' must be either terminated or truncated"),
+        ({"terminated": np.array([1, 0])}, r"terminated and truncated must be bool \[2\]"),
+        ({"features": ("x",)}, "features must be 2 different names"),
+        ({"features": ("x", "x")}, "features must be 2 different names"),
+        ({"action_names": ("treat",)}, "action_names must be at least two different names"),
+        ({"ids": ("7", "7")}, "the id '7' stands for two episodes"),
+        ({"groups": ("a",)}, "ids and groups must be 2 names"),
+    ],
+)
+def test_a_broken_promise_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+def test_one_bad_cell_among_ten_thousand_is_named() -> None:
+    obs = np.zeros((100, 51, 2))
+    for value in (np.nan, np.inf, 1e39):
+        obs[41, 17, 1] = value
+        with pytest.raises(ValueError, match="episode 'p41', step 17, feature 'z' is not finite"):
+            Batch(
+                obs=obs,
+                actions=np.zeros((100, 50), int),
+                lengths=np.full(100, 50),
+                terminated=np.zeros(100, bool),
+                truncated=np.ones(100, bool),
+                features=("x", "z"),
+                action_names=("0", "1"),
+                ids=tuple(f"p{i}" for i in range(100)),
+            )
+
+
+def test_take_keeps_the_order_asked_for() -> None:
+    swapped = small(groups=("a", "b")).take(np.array([1, 0]))
+    assert swapped.ids == ("7", "007")
+    assert swapped.groups == ("b", "a")
+    assert swapped.lengths.tolist() == [1, 2]
+    assert swapped.obs[0, 0].tolist() == [6, 7]
+    assert swapped.take(np.array([True, False])).ids == ("7",)
+
+
+def test_more_padding_changes_no_episode() -> None:
+    longer = small().padded(5)
+    assert longer.horizon == 5
+    for (x, a), (y, b) in zip(small().episodes(), longer.episodes(), strict=True):
+        assert np.array_equal(x, y)
+        assert np.array_equal(a, b)
+    with pytest.raises(ValueError, match="horizon 1 is shorter than the data's 2"):
+        small().padded(1)
+
+
+def test_a_split_is_by_group() -> None:
+    batch, _ = Batch.from_dataframe(stays(*[1 + i % 3 for i in range(40)]))
+    batch = replace(batch, groups=tuple(f"g{i // 4}" for i in range(40)))
+    first, second = batch.split(0.3, np.random.default_rng(0))
+    assert set(first.groups) | set(second.groups) == set(batch.groups)
+    assert not set(first.groups) & set(second.groups)
+    assert (len(set(second.groups)), len(second)) == (3, 12)
+    assert sorted(first.ids + second.ids) == sorted(batch.ids)
+    assert batch.split(0.3, np.random.default_rng(0))[1] == second
+    assert batch.split(0.3, np.random.default_rng(1))[1] != second
+    with pytest.raises(ValueError, match="two groups are needed"):
+        replace(batch, groups=("one",) * 40).split(0.3, np.random.default_rng(0))
+    for share in (0, 1):
+        with pytest.raises(ValueError, match="share must lie between 0 and 1"):
+            batch.split(share, np.random.default_rng(0))
+
+
+def test_batches_of_other_values_are_not_equal() -> None:
+    assert small() == small()
+    assert small() != small(ids=("007", "8"))
+    assert small() != small(obs=np.ones((2, 3, 2)))
+    assert small() != "batch"
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    ids=st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), min_size=2, max_size=2, unique=True
+    ),
+    x=st.floats(-1e9, 1e9, width=32),
+)
+def test_what_is_saved_is_what_is_loaded(ids: list[str], x: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("batch") / "batch.npz"
+    batch = small(ids=tuple(ids), obs=np.full((2, 3, 2), x), groups=("eins", "ä"))
+    batch.save(path)
+    assert Batch.load(path) == batch
+    again = path.with_name("again.npz")
+    Batch.load(path).save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_is_no_batch_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "batch.npz"
+    write_arrays(path, {"weights": np.zeros(3)})
+    with pytest.raises(ValueError, match="is not a batch of schema 1"):
+        Batch.load(path)
+    small().save(path)
+    arrays = read_arrays(path)
+    write_arrays(path, {k: v for k, v in arrays.items() if k != "lengths"})
+    with pytest.raises(ValueError, match=r"is not a batch: \['lengths'\] missing or unknown"):
+        Batch.load(path)
+    write_arrays(path, arrays | {"lengths": np.array([2, 3])})
+    with pytest.raises(ValueError, match=r"episode '7' has length 3, not within 1\.\.2"):
+        Batch.load(path)
+
+
+def test_a_batch_needs_no_pandas() -> None:
+    code = "import sys, cirl_gym.data.batch, cirl_gym.data.features; print({'pandas', 'torch'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "set()\n"

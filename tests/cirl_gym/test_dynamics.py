@@ -1,0 +1,165 @@
+"""The simulator's equations, with values that were worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm, truncnorm
+from scripted import plain_course
+
+from cirl_gym import TumourParameters
+from cirl_gym.worlds import tumour
+
+P = TumourParameters()
+QUIET = np.zeros(2)
+
+
+def course(actions, start=(30.0, 2.0), parameters=P):
+    state = tumour.initial_state(parameters, np.array([start]))
+    values = [tumour.observe(state)[0]]
+    for action in actions:
+        state = tumour.transition(parameters, state, np.array([action]), QUIET)
+        values.append(tumour.observe(state)[0])
+    return np.array(values)
+
+
+def test_two_steps_without_treatment():
+    # x1 = 30 + 2.5;                 x2 = (32.5 + 4 * 30) / 5 + 2.5 = 30.5 + 2.5
+    # z1 = 2 - 2.5 -> clipped to 0;  z2 = (0 + 4 * 2) / 5 - 2.5 = -0.9 -> 0
+    np.testing.assert_allclose(course([0, 0]), [[30, 2], [32.5, 0], [33.0, 0]])
+
+
+def test_two_treatments():
+    # x1 = 30 - 2.5 + 2.5 = 30;   x2 = 30 - 2 * 2.5 + 2.5 = 27.5
+    # z1 = 2 + 1 - 2.5 = 0.5;     z2 = (0.5 + 4 * 2) / 5 + 2 - 2.5 = 1.7 - 0.5 = 1.2
+    np.testing.assert_allclose(course([1, 1]), [[30, 2], [30, 0.5], [27.5, 1.2]])
+
+
+def test_a_treatment_counts_for_five_steps_and_no_longer():
+    with_dose, without = course([1, 0, 0, 0, 0, 0]), course([0] * 6)
+    # The difference d of both courses: d_t = mean(last five d) - 2.5 * (dose among the last five), d = 0 before:
+    # t=1: -2.5; t=2: -0.5 - 2.5 = -3; t=3: (-2.5 - 3) / 5 - 2.5 = -3.6; t=4: -9.1 / 5 - 2.5 = -4.32;
+    # t=5: -13.42 / 5 - 2.5 = -5.184; t=6: the dose has left: (-2.5 - 3 - 3.6 - 4.32 - 5.184) / 5 = -3.7208
+    np.testing.assert_allclose((with_dose - without)[1:, 0], [-2.5, -3, -3.6, -4.32, -5.184, -3.7208])
+
+
+def test_lags_available_average_only_what_exists():
+    available = TumourParameters(lags="available")
+    # x1 = 30 / 1 + 2.5 = 32.5;  x2 = (32.5 + 30) / 2 + 2.5 = 33.75;  x3 = (33.75 + 32.5 + 30) / 3 + 2.5 = 34.58333
+    np.testing.assert_allclose(course([0, 0, 0], parameters=available)[:, 0], [30, 32.5, 33.75, 96.25 / 3 + 2.5])
+    # From the fifth observation on, both conventions average the last five.
+    six = course([0] * 6, parameters=available)[:, 0]
+    assert six[6] == pytest.approx(six[1:6].mean() + 2.5)
+
+
+def test_as_printed_side_effects_vanish_whatever_is_done():
+    # 2 + 0.5 - 5 < 0, and five treatments give + 2.5 - 5 < 0 from any smaller z.
+    printed = course([1] * 9, parameters=TumourParameters.as_printed())
+    np.testing.assert_array_equal(printed[1:, 1], np.zeros(9))
+    # The x line is the same in both.
+    np.testing.assert_array_equal(printed[:, 0], course([1] * 9)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("x", "z", "ended"),
+    [
+        (0.0, 2.0, True),
+        (1e-9, 2.0, False),
+        (49.999, 14.999, False),
+        (50.0, 2.0, True),
+        (30.0, 15.0, True),
+        (30, 0, False),
+    ],
+)
+def test_what_ends_the_process(x, z, ended):
+    state = tumour.initial_state(P, np.array([[x, z]]))
+    assert bool(tumour.terminal(P, state)[0]) is ended
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    x=st.floats(1, 49),
+    z=st.floats(0, 14),
+    actions=st.lists(st.integers(0, 1), min_size=1, max_size=20),
+)
+def test_equals_the_equations_written_a_second_time(x, z, actions):
+    plain = plain_course((x, z), actions)
+    np.testing.assert_allclose(course(actions, (x, z))[: len(plain)], plain, rtol=1e-12, atol=1e-12)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6), lags=st.sampled_from(["repeat", "available"]))
+def test_a_patient_is_the_same_to_the_last_bit_alone_and_among_others(seed, lags):
+    parameters = TumourParameters(lags=lags)
+    rng = np.random.default_rng(seed)
+    first = tumour.draw_start(parameters, 7, rng)
+    actions, noise = rng.integers(2, size=(6, 7)), rng.normal(size=(6, 7, 2))
+    together = tumour.initial_state(parameters, first)
+    alone = tumour.initial_state(parameters, first[3:4])
+    for t in range(6):
+        together = tumour.transition(parameters, together, actions[t], noise[t])
+        alone = tumour.transition(parameters, alone, actions[t, 3:4], noise[t, 3:4])
+    assert together.course[3].tobytes() == alone.course[0].tobytes()
+
+
+def test_the_future_does_not_reach_back():
+    rng = np.random.default_rng(0)
+    actions = rng.integers(2, size=8)
+    changed = actions.copy()
+    changed[5:] = 1 - changed[5:]
+    np.testing.assert_array_equal(course(actions)[:6], course(changed)[:6])
+    assert (course(actions)[6] != course(changed)[6]).all()
+
+
+def test_starts_are_inside_the_limits_and_normal_there():
+    start = tumour.draw_start(P, 20_000, np.random.default_rng(0))
+    assert (start > 0).all()
+    assert (start < P.limits).all()
+    # x: cut at +-4 and 6 deviations, so mean 30, sd 5; z: N(2, 1) cut at 0 = -2 deviations: with
+    # density(-2) / (1 - cdf(-2)) = .05399 / .97725 = .05525 the mean is 2.055.
+    np.testing.assert_allclose(start.mean(axis=0), [30, 2.055], atol=0.12)
+    assert start[:, 0].std() == pytest.approx(5, abs=0.1)
+
+
+def test_starts_are_quantiles_of_the_cut_normal_law():
+    normals = np.random.default_rng(0).standard_normal((1000, 2))
+    starts = tumour.first_observations(P, normals)
+    for k, (mean, sd, limit) in enumerate(((30, 5, 50), (2, 1, 15))):
+        law = truncnorm(-mean / sd, (limit - mean) / sd, loc=mean, scale=sd)
+        np.testing.assert_allclose(starts[:, k], law.ppf(norm.cdf(normals[:, k])), rtol=1e-9)
+
+
+def test_starts_without_spread_are_the_mean():
+    fixed = TumourParameters(tumour_start_sd=0.0, side_start_sd=0.0)
+    starts = tumour.first_observations(fixed, np.array([[-5.0, 0.0], [9.0, -40.0]]))
+    np.testing.assert_array_equal(starts, [[30, 2], [30, 2]])
+
+
+@pytest.mark.parametrize("extreme", [-40.0, -9.0, 9.0, 40.0])
+def test_the_most_extreme_numbers_give_starts_within_the_limits(extreme):
+    start = tumour.first_observations(P, np.full((1, 2), extreme))[0]
+    assert (start >= 0).all()
+    assert (start <= P.limits).all()
+
+
+def test_end_probability_is_the_normal_tail():
+    # Expected x after no treatment from x = 47.4 is 49.9, one deviation below the limit: 1 - cdf(1) = .158655.
+    state = tumour.initial_state(P, np.array([[47.4, 2.0]]))
+    chance = tumour.end_probability(P, state, np.array([0]))[0]
+    assert chance == pytest.approx(0.5 * math.erfc(1 / math.sqrt(2)), rel=1e-6)
+    far = tumour.initial_state(P, np.array([[30.0, 2.0]]))
+    assert tumour.end_probability(P, far, np.array([0]))[0] == pytest.approx(0, abs=1e-12)
+
+
+def test_inputs_are_left_alone():
+    state = tumour.initial_state(P, np.array([[30.0, 2.0]]))
+    before = state.course.copy(), state.doses.copy(), state.seen.copy()
+    following = tumour.transition(P, state, np.array([1]), QUIET)
+    tumour.observe(following)[:] = -1
+    for was, now in zip(before, (state.course, state.doses, state.seen), strict=True):
+        np.testing.assert_array_equal(was, now)
+    assert tumour.observe(following)[0, 0] == 30.0

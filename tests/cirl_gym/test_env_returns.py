@@ -1,0 +1,133 @@
+"""Returns in an environment by stated weights: those of the one rollout loop, in every form of an environment."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from scripted import Scripted
+
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import returns, rollout
+from cirl_gym.envs.counterfactual import CounterfactualEnv, CounterfactualVectorEnv
+from cirl_gym.envs.tumour import TumourEnv, TumourVectorEnv
+from cirl_gym.worlds.tumour import FEATURES, TumourParameters, draw_start
+from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.wrappers.returns import env_returns
+
+PARAMETERS = TumourParameters()
+PATIENTS = draw_start(PARAMETERS, 6, np.random.default_rng(0))
+W = np.array([0.2, -0.5])
+"""Not the environment's own."""
+
+
+class Alternating:
+    """Treats at every step but each third; warns nobody, and refuses a memory that does not fit the flags."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        first = ~observation[:, 2:].any(axis=1)
+        np.testing.assert_array_equal(first, episode_start)
+        time = np.zeros(len(observation), dtype=np.int64) if state is None else np.where(first, 0, state[0])
+        return (time % 3 > 0).astype(np.int64), (time + 1,)
+
+
+class Always(Scripted):
+    def __init__(self) -> None:
+        super().__init__(1.0)
+
+
+def by_rollout(policy, gamma: float, patients=PATIENTS) -> np.ndarray:
+    world = TumourWorld(PARAMETERS, noise=False)
+    batch = rollout(world, policy, len(patients), np.random.default_rng(0), start=world.start(patients))
+    return returns(batch, FeatureMap.from_parameters(PARAMETERS, FEATURES), W, gamma)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("policy", [Alternating, Always])
+def test_the_native_form_as_the_rollout_loop(policy, mode, gamma):
+    # Always treating cures, so that rows end at different steps; alternating cures none.
+    env = TumourVectorEnv(6, PARAMETERS.horizon, patient=PATIENTS, noise=False, autoreset_mode=mode)
+    found = env_returns(env, policy(), W, 6, gamma=gamma)
+    np.testing.assert_allclose(found, by_rollout(policy(), gamma), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_single_environments_in_a_vector(mode):
+    def one(row):
+        return lambda: gym.make("CIRLTumour-v0", patient=PATIENTS[row], noise=False)
+
+    env = SyncVectorEnv([one(row) for row in range(6)], autoreset_mode=mode)
+    np.testing.assert_allclose(env_returns(env, Always(), W, 6), by_rollout(Always(), 1.0), rtol=1e-6)
+
+
+def test_a_single_environment_patient_by_patient():
+    for patient, expected in zip(PATIENTS, by_rollout(Alternating(), 0.9), strict=True):
+        env = TumourEnv(PARAMETERS, patient=patient, noise=False)
+        np.testing.assert_allclose(env_returns(env, Alternating(), W, 2, gamma=0.9), [expected] * 2, rtol=1e-6)
+
+
+def test_with_the_environments_own_weights_it_is_the_reward():
+    own = (-0.3, -0.7)
+    env = TumourEnv(PARAMETERS, weights=own)
+    found = env_returns(env, Scripted(0.4), own, 3, seed=5)
+    policy, totals = Scripted(0.4), []
+    for episode in range(3):
+        obs, _ = env.reset(seed=5 if episode == 0 else None)
+        total, ended = 0.0, False
+        while not ended:
+            action, _ = policy.predict(obs[None])
+            obs, reward, terminated, truncated, _ = env.step(action[0])
+            total, ended = total + reward, terminated or truncated
+        totals.append(total)
+    np.testing.assert_allclose(found, totals, rtol=1e-12)
+    assert len(set(totals)) == 3, "other patients and noise in every episode"
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_more_episodes_than_rows_and_the_same_seed_twice(mode):
+    env = TumourVectorEnv(4, PARAMETERS.horizon, autoreset_mode=mode)
+    found = env_returns(env, Always(), W, 10, seed=3)
+    assert found.shape == (10,)
+    assert len(set(found.tolist())) == 10
+    assert env_returns(env, Always(), W, 10, seed=3).tobytes() == found.tobytes()
+    # The first four are those of single environments with the seeds 3 to 6.
+    singles = [env_returns(TumourEnv(PARAMETERS), Always(), W, 1, seed=3 + row)[0] for row in range(4)]
+    np.testing.assert_allclose(found[:4], singles, rtol=1e-12)
+
+
+def test_the_world_model_environment_and_observations_by_name():
+    class ByName:
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):
+            return (observation["obs"][:, 0] > 20).astype(np.int64), state
+
+    class Flat:
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):
+            return (observation[:, 0] > 20).astype(np.int64), state
+
+    one, many = CounterfactualEnv(), CounterfactualVectorEnv(1)
+    named = CounterfactualEnv(observation="dict"), CounterfactualVectorEnv(1, observation="dict")
+    found = [env_returns(env, Flat(), W, 2, seed=0) for env in (one, many)]
+    found += [env_returns(env, ByName(), W, 2, seed=0) for env in named]
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-9)
+
+
+def test_what_cannot_be():
+    env = TumourEnv(PARAMETERS)
+    for changes, message in (
+        ({"w": [1.0, np.nan]}, "finite numbers"),
+        ({"w": [[1.0, 1.0]]}, "finite numbers"),
+        ({"w": [1.0, 1.0, 1.0]}, "w has 3 weights, info\\['phi'\\] 2"),
+        ({"episodes": 0}, "episodes must be at least 1"),
+        ({"gamma": 1.5}, "gamma in \\[0, 1\\]"),
+    ):
+        arguments = {"w": W, "episodes": 1, "gamma": 1.0} | changes
+        with pytest.raises(ValueError, match=message):
+            env_returns(env, Always(), arguments["w"], arguments["episodes"], gamma=arguments["gamma"])
+    with pytest.raises(ValueError, match="gives no info\\['phi'\\]"):
+        env_returns(gym.make("CartPole-v1"), Always(), W, 1)
+    vector = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    with pytest.raises(ValueError, match="gives no info\\['phi'\\]"):
+        env_returns(vector, Always(), W, 1)

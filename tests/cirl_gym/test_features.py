@@ -1,0 +1,122 @@
+"""phi is linear in the outcome, with ranges that are fixed once."""
+
+import numpy as np
+import pytest
+from small_tables import stays
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.worlds.tumour import TumourParameters
+
+
+def test_the_simulators_phi_is_the_papers() -> None:
+    phi = FeatureMap.from_parameters(TumourParameters(), ("tumour", "side_effects"))
+    assert phi(np.array([[50.0, 15.0], [25.0, 3.0], [0.0, 0.0]])).tolist() == [[1, 1], [0.5, 0.2], [0, 0]]
+
+
+def test_ranges_of_a_batch_are_of_its_observations_alone() -> None:
+    batch, _ = Batch.from_dataframe(stays(2, 1))  # x: 0 1 2 10 11; y: 0 -1 -2 100 99
+    for data in (batch, batch.padded(9)):
+        phi = FeatureMap.from_batch(data)
+        assert phi.features == ("x", "y")
+        assert phi.low.tolist() == [0, -2]
+        assert phi.high.tolist() == [11, 100]
+        scaled = phi(batch.obs[0])
+        np.testing.assert_allclose(scaled, [[0, 2 / 102], [1 / 11, 1 / 102], [2 / 11, 0]])
+
+
+def test_padding_does_not_reach_the_ranges() -> None:
+    frame = stays(2, 1).assign(x=["5", "9", "7", "8", "6"], y="-3")
+    phi = FeatureMap.from_batch(Batch.from_dataframe(frame)[0])
+    assert phi.low.tolist() == [5, -3]  # not the 0 of the padding
+    assert phi.high.tolist() == [9, -2]  # a constant feature gets a range of 1
+
+
+def test_phi_is_linear_and_clips_nothing() -> None:
+    phi = FeatureMap(("x", "z"), np.array([-1.0, 0.0]), np.array([1.0, 4.0]))
+    assert phi([[3.0, -4.0]]).tolist() == [[2, -1]]
+    a, b = np.random.default_rng(0).normal(size=(2, 5, 3, 2))
+    np.testing.assert_allclose(phi(0.25 * a + 0.75 * b), 0.25 * phi(a) + 0.75 * phi(b))
+    assert phi(a).shape == (5, 3, 2)
+
+
+def test_ranges_cannot_be_changed_afterwards() -> None:
+    low = np.zeros(1)
+    phi = FeatureMap(("x",), low, np.ones(1))
+    low[:] = 9
+    assert phi.low.tolist() == [0]
+    with pytest.raises(ValueError, match="read-only"):
+        phi.high[:] = 2
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        ([0.0], [0.0, 1.0], r"FeatureMap\.low must be 2 finite numbers"),
+        ([0.0, 0.0], [1.0, np.nan], r"FeatureMap\.high must be 2 finite numbers"),
+        ([0.0, 1.0], [1.0, 1.0], "the range of 'z' is empty"),
+        ([0.0, 2.0], [1.0, 1.0], "the range of 'z' is empty"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(low: list[float], high: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FeatureMap(("x", "z"), np.array(low), np.array(high))
+
+
+OBSERVED = ("age", "lactate", "pressure", "temperature")
+TWO = FeatureMap(("temperature", "lactate"), np.array([36.0, 1.0]), np.array([40.0, 5.0]), OBSERVED)
+"""Two of four, in another order."""
+
+
+def test_some_of_the_features_by_hand() -> None:
+    assert TWO.columns.tolist() == [3, 1]
+    # ((39 - 36) / 4, (2 - 1) / 4) and ((35 - 36) / 4, (7 - 1) / 4); age and pressure play no part.
+    assert TWO([[60, 2, 80, 39], [0, 7, 1e9, 35]]).tolist() == [[0.75, 0.25], [-0.25, 1.5]]
+    assert TWO(np.zeros((5, 3, 4))).shape == (5, 3, 2)
+    assert TWO.unscaled([[0.75, 0.25]]).tolist() == [[39, 2]]
+
+
+def test_the_ranges_of_some_outcomes_are_those_of_all() -> None:
+    batch, _ = Batch.from_dataframe(stays(2, 1))
+    phi, one = FeatureMap.from_batch(batch), FeatureMap.from_batch(batch, ["y"])
+    assert (one.features, one.of, one.low.tolist(), one.high.tolist()) == (("y",), ("x", "y"), [-2], [100])
+    np.testing.assert_array_equal(one(batch.obs), phi(batch.obs)[..., 1:])
+    turned = FeatureMap.from_batch(batch, ["y", "x"])
+    np.testing.assert_array_equal(turned(batch.obs), phi(batch.obs)[..., ::-1])
+
+
+def test_there_is_an_inverse_only_where_nothing_is_left_out() -> None:
+    with pytest.raises(ValueError, match="phi has no inverse: it says nothing of age, pressure"):
+        TWO.raw([0.5, 0.5])
+    turned = FeatureMap(("b", "a"), np.array([0.0, 10.0]), np.array([2.0, 20.0]), ("a", "b"))
+    assert turned([15.0, 2.0]).tolist() == [1, 0.5]
+    assert turned.raw([1.0, 0.5]).tolist() == [15, 2]
+
+
+def test_phi_is_read_from_other_features() -> None:
+    alone = FeatureMap(TWO.features, TWO.low, TWO.high)
+    assert alone.of == TWO.features
+    wide = alone.among(OBSERVED)
+    assert wide([60, 2, 80, 39]).tolist() == alone([39, 2]).tolist() == [0.75, 0.25]
+    with pytest.raises(ValueError, match="outcome 'lactate' is not among the observed features: age, temperature"):
+        alone.among(("age", "temperature"))
+
+
+@pytest.mark.parametrize("observed", [3.0, [1.0, 2.0], np.zeros((4, 3))])
+def test_numbers_of_other_features_are_refused(observed: object) -> None:
+    with pytest.raises(ValueError, match=r"phi is of \[\.\., 4\] numbers, one for each of age, lactate, pressure"):
+        TWO(observed)
+
+
+@pytest.mark.parametrize(
+    ("features", "of", "message"),
+    [
+        (("x", "x"), (), "the names must be different"),
+        ((), (), "and one at least"),
+        (("x", "z"), ("x", "z", "x"), "the names must be different"),
+        (("x", "q"), ("x", "z"), "outcome 'q' is not among the observed features: x, z"),
+    ],
+)
+def test_names_that_are_none_are_refused(features: tuple[str, ...], of: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FeatureMap(features, np.zeros(len(features)), np.ones(len(features)), of)

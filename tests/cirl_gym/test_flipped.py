@@ -1,0 +1,114 @@
+"""The simulator replayed: same patients, same noise, other actions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scripted import Scripted
+
+from cirl_gym.data.rollout import rollout
+from cirl_gym.worlds.flipped import Futures, Patients, PatientsWorld, constant_futures, flipped_futures, taken_futures
+from cirl_gym.worlds.tumour import TumourParameters
+
+PARAMETERS = TumourParameters(horizon=8)
+
+
+def seen(patients, chance=0.5, seed=0):
+    return rollout(PatientsWorld(patients), Scripted(chance, seed), len(patients), np.random.default_rng(9))
+
+
+@pytest.fixture(scope="module")
+def patients():
+    return Patients.draw(PARAMETERS, 60, np.random.default_rng(0))
+
+
+def test_who_acts_changes_neither_starts_nor_noise(patients):
+    never, always = seen(patients, 0.0), seen(patients, 1.0)
+    np.testing.assert_array_equal(never.start, always.start)
+    np.testing.assert_array_equal(never.start, patients.start.astype(np.float32))
+    # One step: five first observations, so that the mean is x_0; -2.5 per treatment, +2.5 per step, and the noise.
+    noise = patients.noise[:, 0, 0]
+    np.testing.assert_allclose(never.obs[:, 1, 0], patients.start[:, 0] + 2.5 + noise, rtol=1e-6)
+    np.testing.assert_allclose(always.obs[:, 1, 0], patients.start[:, 0] + noise, rtol=1e-6)
+
+
+def test_one_step_ahead_only_the_treatment_differs(patients):
+    batch = seen(patients)
+    flipped, taken = flipped_futures(patients, batch, 1), taken_futures(batch, 1)
+    np.testing.assert_array_equal(flipped.actions, 1 - taken.actions)
+    # A treatment is worth -2.5 of tumour, whatever the history and noise, where nothing is clipped.
+    difference = (flipped.outcomes - taken.outcomes)[:, 0, 0]
+    expected = np.where(flipped.actions[:, 0] == 1, -2.5, 2.5)
+    inside = (flipped.outcomes[:, 0, 0] > 0) & (taken.outcomes[:, 0, 0] > 0)
+    assert inside.sum() > 300
+    np.testing.assert_allclose(difference[inside], expected[inside], atol=1e-4)
+
+
+def test_further_ahead_a_flipped_course_is_that_of_the_flipped_policy(patients):
+    # Never treating, flipped from the start, is always treating.
+    never, always = seen(patients, 0.0), seen(patients, 1.0)
+    flipped = flipped_futures(patients, never, 8)
+    starts = flipped.step == 0
+    for row, episode in zip(np.flatnonzero(starts), flipped.episode[starts], strict=True):
+        length = min(always.lengths[episode], never.lengths[episode])
+        np.testing.assert_array_equal(np.flatnonzero(flipped.live[row]), np.arange(length))
+        np.testing.assert_allclose(flipped.outcomes[row, :length], always.obs[episode, 1 : length + 1], rtol=1e-6)
+
+
+def test_a_flipped_course_is_not_looked_at_after_its_own_end():
+    parameters = TumourParameters(horizon=6, tumour_start_mean=47.0, tumour_start_sd=0.1)
+    patients = Patients.draw(parameters, 20, np.random.default_rng(1))
+    always = seen(patients, 1.0)
+    # Untreated from 47 on, the tumour passes 50 after the second step (49.5, 50): the third is not there.
+    flipped = flipped_futures(patients, always, 6)
+    lived = flipped.live[flipped.step == 0].sum(axis=1)
+    assert (lived >= 1).all()
+    assert (lived <= 3).all()
+    assert (always.lengths == 6).all()
+
+
+def test_always_treating_begins_with_what_was_seen_or_with_what_was_flipped(patients):
+    batch, always = seen(patients), constant_futures(patients, 1)
+    flipped = flipped_futures(patients, batch, 8)
+    treated = batch.actions[:, 0] == 1
+    np.testing.assert_allclose(always.outcomes[treated, 0], batch.obs[treated, 1], rtol=1e-6)
+    first = flipped.outcomes[flipped.step == 0, 0]
+    np.testing.assert_allclose(always.outcomes[~treated, 0], first[~treated], rtol=1e-6)
+    assert treated.any()
+    assert not treated.all()
+
+
+def test_taken_futures_follow_the_batch(patients):
+    batch = seen(patients, 0.8)
+    futures = taken_futures(batch, 3)
+    assert len(futures.episode) == batch.n_steps
+    for row in (0, 7, len(futures.episode) - 1):
+        e, t = futures.episode[row], futures.step[row]
+        there = min(3, batch.lengths[e] - t)
+        assert futures.live[row].tolist() == [k < there for k in range(3)]
+        np.testing.assert_array_equal(futures.actions[row, :there], batch.actions[e, t : t + there])
+        np.testing.assert_array_equal(futures.outcomes[row, :there], batch.obs[e, t + 1 : t + 1 + there])
+
+
+def test_the_same_seed_draws_the_same_patients():
+    one, other = (Patients.draw(PARAMETERS, 5, np.random.default_rng(3)) for _ in range(2))
+    np.testing.assert_array_equal(one.noise, other.noise)
+    np.testing.assert_array_equal(one.take(np.array([4, 0])).start, one.start[[4, 0]])
+
+
+def test_what_does_not_fit_is_one_clear_error(patients):
+    batch = seen(patients)
+    with pytest.raises(ValueError, match="does not begin with these patients"):
+        flipped_futures(patients.take(np.arange(60)[::-1]), batch, 2)
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        flipped_futures(patients, batch, 0)
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        taken_futures(batch, 0)
+    with pytest.raises(ValueError, match="needs noise"):
+        replace(patients, noise=patients.noise[:, :3])
+    with pytest.raises(ValueError, match="60 patients"):
+        PatientsWorld(patients).reset(3, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="shapes do not agree"):
+        Futures(np.zeros(2, int), np.zeros(2, int), np.zeros((2, 3), int), np.zeros((2, 2, 1)), np.ones((2, 3), bool))

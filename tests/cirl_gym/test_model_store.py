@@ -1,0 +1,115 @@
+"""Outcome models as files: the same predictions to the last bit, and a damaged file is an error, never a model."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from outcome_batches import MODELS, confounded, linear_system, random_model
+from torch import nn
+
+from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.store import load_model, load_module_arrays, module_arrays, save_model
+from cirl_gym.worlds.tumour import TumourParameters
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_saved_model_answers_to_the_last_bit(kind, tmp_path):
+    model, batch = random_model(kind), linear_system(10, 0)
+    save_model(model, tmp_path / "model.npz")
+    torch.manual_seed(7)
+    loaded = load_model(tmp_path / "model.npz")
+    assert type(loaded) is type(model)
+    states = model.encode(batch)
+    assert np.array_equal(loaded.encode(batch), states)
+    assert np.array_equal(loaded.predict(states), model.predict(states))
+    assert np.array_equal(loaded.end_probability(states), model.end_probability(states))
+    assert np.array_equal(loaded.noise_scale, model.noise_scale)
+    assert np.array_equal(loaded.bounds, model.bounds)
+    assert loaded.features == model.features
+    save_model(loaded, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "model.npz").read_bytes()
+
+
+def test_every_fitted_head_can_be_saved(tmp_path):
+    ended, _ = confounded(200)
+    for batch, kind in ((linear_system(30, 0), "never"), (ended, None)):
+        fitted = fit_outcome_model("ar", batch, batch, OutcomeModelConfig.quick(), np.random.default_rng(0))
+        assert kind is None or fitted.report["end"]["kind"] == kind
+        save_model(fitted.model, tmp_path / "model.npz")
+        states = fitted.model.encode(batch)
+        loaded = load_model(tmp_path / "model.npz")
+        assert np.array_equal(loaded.end_probability(states), fitted.model.end_probability(states))
+        json.dumps(fitted.report, allow_nan=False)
+
+
+def test_the_simulator_can_be_saved(tmp_path):
+    save_model(OracleModel(TumourParameters(order=3)), tmp_path / "model.npz")
+    assert load_model(tmp_path / "model.npz").parameters == TumourParameters(order=3)
+
+
+def test_no_pickle_inside(tmp_path):
+    save_model(random_model("crn"), tmp_path / "model.npz")
+    for member in zipfile.ZipFile(tmp_path / "model.npz").namelist():
+        assert member.endswith(".npy")
+    assert all(array.dtype != object for array in read_arrays(tmp_path / "model.npz").values())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_file_that_was_cut_off_is_named(share, tmp_path):
+    save_model(random_model("crn"), tmp_path / "model.npz")
+    whole = (tmp_path / "model.npz").read_bytes()
+    (tmp_path / "model.npz").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=r"model\.npz"):
+        load_model(tmp_path / "model.npz")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda arrays: arrays.pop("config"),
+        lambda arrays: arrays.pop("law.intercept"),
+        lambda arrays: arrays.pop("network.lstm.weight_hh_l0"),
+        lambda arrays: arrays.update({"network.extra": np.zeros(2)}),
+        lambda arrays: arrays.update({"spec.low": np.full(2, np.nan)}),
+        lambda arrays: arrays.update({"law.coefficients": np.zeros((1, 2))}),
+        lambda arrays: arrays.update({"config": np.array("{")}),
+        lambda arrays: arrays.update({"config": np.array("[1]")}),
+        lambda arrays: arrays.update({"config": np.array(str(arrays["config"]).replace('"schema": 1', '"schema": 9'))}),
+        lambda arrays: arrays.update({"config": np.array(str(arrays["config"]).replace('"crn"', '"tree"'))}),
+    ],
+)
+def test_a_file_that_is_not_a_whole_model_is_named(damage, tmp_path):
+    save_model(random_model("crn"), tmp_path / "model.npz")
+    arrays = read_arrays(tmp_path / "model.npz")
+    damage(arrays)
+    write_arrays(tmp_path / "model.npz", arrays)
+    with pytest.raises(ValueError, match=r"model\.npz"):
+        load_model(tmp_path / "model.npz")
+
+
+def test_other_things_cannot_be_saved(tmp_path):
+    with pytest.raises(ValueError, match="a dict cannot be saved"):
+        save_model({}, tmp_path / "model.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_module_arrays_are_copies_and_are_checked():
+    module = nn.Linear(2, 3)
+    arrays = module_arrays(module)
+    before = arrays["weight"].copy()
+    nn.init.zeros_(module.weight)
+    assert np.array_equal(arrays["weight"], before)
+    load_module_arrays(module, arrays)
+    assert np.array_equal(module.weight.detach().numpy(), before)
+    with pytest.raises(ValueError, match="bias"):
+        load_module_arrays(module, {"weight": arrays["weight"]})
+    with pytest.raises(ValueError, match="'weight'"):
+        load_module_arrays(module, {**arrays, "weight": np.zeros((2, 3), dtype=np.float32)})
+    with pytest.raises(ValueError, match="float64"):
+        load_module_arrays(module, {**arrays, "weight": before.astype(np.float64)})

@@ -1,0 +1,308 @@
+"""What every learned outcome model promises, whatever is inside, and what each adds to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from outcome_batches import MODELS, confounded, linear_system, random_model
+from torch import nn
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.networks import (
+    CounterfactualRecurrentNetwork,
+    CRNConfig,
+    MemorylessModel,
+    RecurrentModel,
+    lstm_states,
+    reversal_strength,
+    reverse_gradient,
+)
+from cirl_gym.outcome_models.oracle import OracleModel, fold
+from cirl_gym.outcome_models.training import TrainingConfig, seeded
+from cirl_gym.types import ForesightModel
+from cirl_gym.worlds.world import foresee
+
+TIGHT = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return random_model(request.param)
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """50 episodes of 1 to 12 actions."""
+    return linear_system(50, 3, noise=1.0)
+
+
+def answers(model, batch):
+    """Everything a model says: states, outcomes, ends."""
+    states = model.encode(batch)
+    return states, model.predict(states), model.end_probability(states)
+
+
+def live(batch):
+    return np.arange(batch.horizon + 1) <= batch.lengths[:, None]
+
+
+def test_shapes_and_types(model, batch):
+    states, outcomes, ends = answers(model, batch)
+    n, steps = len(batch), batch.horizon + 1
+    assert states.shape[:2] == (n, steps)
+    assert outcomes.shape == (n, steps, 3, 2)
+    assert ends.shape == (n, steps, 3)
+    assert states.dtype == outcomes.dtype == ends.dtype == np.float32
+    assert ((ends >= 0) & (ends <= 1)).all()
+    assert (states[~live(batch)] == 0).all()
+    assert model.features == ("x", "y")
+    assert model.n_actions == 3
+
+
+@pytest.mark.parametrize("horizon", [20, 60])
+def test_case_33_more_padding_changes_nothing(model, batch, horizon):
+    for short, long in zip(answers(model, batch), answers(model, batch.padded(horizon)), strict=True):
+        np.testing.assert_allclose(long[:, : batch.horizon + 1][live(batch)], short[live(batch)], **TIGHT)
+
+
+def test_case_33_a_patient_alone_is_the_patient_in_a_batch(model, batch):
+    together = answers(model, batch)
+    shuffled = np.random.default_rng(0).permutation(len(batch))
+    mixed = answers(model, batch.take(shuffled))
+    for whole, other in zip(together, mixed, strict=True):
+        np.testing.assert_allclose(other, whole[shuffled], **TIGHT)
+    for i in range(0, len(batch), 7):
+        for whole, alone in zip(together, answers(model, batch.take(np.array([i]))), strict=True):
+            np.testing.assert_allclose(alone[0], whole[i], **TIGHT)
+
+
+@pytest.mark.parametrize("t", [0, 3, 7])
+def test_case_30_the_future_does_not_reach_back(model, batch, t):
+    """Observations after t and actions from t on are changed: nothing said at or before t moves."""
+    obs, actions = batch.obs.copy(), batch.actions.copy()
+    obs[:, t + 1 :] += 100
+    actions[:, t:] = (actions[:, t:] + 1) % 3
+    for before, after in zip(
+        answers(model, batch), answers(model, replace(batch, obs=obs, actions=actions)), strict=True
+    ):
+        assert np.array_equal(before[:, : t + 1], after[:, : t + 1])
+        assert not np.array_equal(before[:, t + 1], after[:, t + 1])
+
+
+def test_case_33_a_row_of_zeros_is_an_observation(model, batch):
+    long = batch.take(batch.lengths > 5)
+    obs = long.obs.copy()
+    obs[:, 3] = 0
+    zero = replace(long, obs=obs)
+    cut = replace(zero, lengths=np.full(len(zero), 2))
+    states = model.encode(zero)
+    assert (np.abs(states[:, 4:6]).sum(axis=2) > 0).all()
+    assert np.array_equal(states[:, :3], model.encode(cut)[:, :3])
+    moved = obs.copy()
+    moved[:, 3] = 1e-3
+    step = 3 if isinstance(model, MemorylessModel) else 4
+    there = model.predict(model.encode(replace(long, obs=moved)))
+    assert not np.array_equal(model.predict(states)[:, step], there[:, step])
+
+
+def test_encoding_at_once_is_starting_and_advancing(model, batch):
+    np.testing.assert_allclose(fold(model, batch), model.encode(batch), **TIGHT)
+
+
+def test_any_leading_shape(model, batch):
+    states = model.encode(batch)[:, :-1]
+    flat = states.reshape(-1, states.shape[-1])
+    np.testing.assert_allclose(model.predict(flat).reshape(50, -1, 3, 2), model.predict(states), **TIGHT)
+    advanced = model.advance(states, batch.actions, batch.next_obs)
+    np.testing.assert_allclose(advanced[batch.mask], model.encode(batch)[:, 1:][batch.mask], **TIGHT)
+
+
+def test_what_is_foreseen_of_one_action_is_what_is_predicted_for_it(model, batch):
+    states, predicted, ends = answers(model, batch)
+    states, predicted, ends = (
+        states.reshape(-1, states.shape[-1]),
+        *(x.reshape(-1, *x.shape[2:]) for x in (predicted, ends)),
+    )
+    rows, actions = np.arange(len(states)), np.random.default_rng(0).integers(model.n_actions, size=len(states))
+    outcome, end = foresee(model, states, actions)
+    assert isinstance(model, ForesightModel)
+    assert (outcome.dtype, end.dtype) == (np.float32, np.float32)
+    np.testing.assert_allclose(outcome, predicted[rows, actions], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(end, ends[rows, actions], atol=1e-5)
+
+
+def test_case_33_episodes_of_one_action(model, batch):
+    one = replace(batch, obs=batch.obs[:, :2], actions=batch.actions[:, :1], lengths=np.ones(50, dtype=np.int64))
+    for short, whole in zip(answers(model, one), answers(model, batch), strict=True):
+        np.testing.assert_allclose(short, whole[:, :2], **TIGHT)
+
+
+def test_answers_are_deterministic_and_leave_the_model_alone(model, batch):
+    first = answers(model, batch)
+    torch.manual_seed(1)
+    for one, other in zip(first, answers(model, batch), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_predictions_and_courses_stay_inside_the_bounds(model, batch):
+    low, high = model.bounds
+    states = model.start(batch.start * 1000)
+    for _ in range(30):
+        outcomes = model.predict(states)
+        assert np.isfinite(outcomes).all()
+        assert ((outcomes >= low) & (outcomes <= high)).all()
+        states = model.advance(states, np.full(50, 2), outcomes[:, 2])
+
+
+def test_stepping_an_lstm_is_running_it():
+    with seeded(0):
+        lstm = nn.LSTM(3, 5, batch_first=True)
+        inputs = torch.randn(4, 6, 3)
+    with torch.no_grad():
+        whole, (last, memory) = lstm(inputs)
+        hidden, cell = lstm_states(lstm, inputs)
+    assert torch.allclose(hidden, whole, atol=1e-6)
+    assert torch.allclose(hidden[:, -1], last[0], atol=1e-6)
+    assert torch.allclose(cell[:, -1], memory[0], atol=1e-6)
+
+
+# --- balancing -------------------------------------------------------------------------------------------------------
+
+
+def test_case_32_alpha_starts_at_zero_rises_and_stays_below_one():
+    alphas = [reversal_strength(share) for share in np.linspace(0, 1, 50)]
+    assert alphas[0] == 0
+    assert np.all(np.diff(alphas) > 0)
+    assert alphas[-1] < 1
+    assert reversal_strength(0.1) == pytest.approx(2 / (1 + np.exp(-1)) - 1)
+
+
+def test_case_32_reversal_by_finite_difference():
+    values = torch.tensor([0.3, -0.7], requires_grad=True)
+    squares = (reverse_gradient(values, 0.25) ** 2).sum()
+    squares.backward()
+    step = 1e-3
+    rises = [(((values + step * unit) ** 2).sum() - (values**2).sum()).item() / step for unit in torch.eye(2)]
+    assert squares.item() == pytest.approx(0.58)
+    assert values.grad.tolist() == pytest.approx([-0.25 * rise for rise in rises], abs=1e-3)
+
+
+def test_case_32_only_what_lies_before_the_reversal_is_reversed():
+    """The encoder's gradient is -alpha times the ordinary one; the head's is the ordinary one."""
+    with seeded(0):
+        network = CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=6, representation=4, balance=0.5)).eval()
+        hidden, actions = torch.randn(35, 6), torch.randint(3, (35,))
+    network.side_loss(network.represent(hidden), actions, share=0.2).backward()
+    turned = {name: value.grad.clone() for name, value in network.named_parameters() if value.grad is not None}
+    network.zero_grad()
+    nn.functional.cross_entropy(network.treatment(network.represent(hidden)), actions).backward()
+    alpha = 0.5 * reversal_strength(0.2)
+    for name, value in network.named_parameters():
+        if name.startswith("treatment"):
+            assert torch.allclose(turned[name], value.grad, atol=1e-7)
+        elif name.startswith("balancing"):
+            assert value.grad.abs().max() > 1e-4
+            assert torch.allclose(turned[name], -alpha * value.grad, atol=1e-7)
+
+
+def test_case_32_a_head_on_a_frozen_representation_learns_the_treatments():
+    train, _ = confounded(200)
+    with seeded(0):
+        network = CounterfactualRecurrentNetwork(2, 2, CRNConfig())
+    model = _crn_on_persistence(network, train)
+    hidden = model.encode(train)[:, :-1][train.mask][:, model.law.window.size :][:, :32]
+    actions = torch.from_numpy(train.actions[train.mask])
+    representation = network.represent(torch.from_numpy(hidden)).detach()
+    optimiser = torch.optim.Adam(network.treatment.parameters(), lr=0.01)
+    for _ in range(60):
+        loss = network.side_loss(representation, actions, 0.5)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    rate = train.actions[train.mask].mean()
+    chance = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+    assert loss.item() < 0.9 * chance
+
+
+def _crn_on_persistence(network, train):
+    config = replace(
+        OutcomeModelConfig(),
+        base=False,
+        crn=CRNConfig(training=TrainingConfig(epochs=1, learning_rate=1e-9)),
+        end=replace(OutcomeModelConfig().end, training=TrainingConfig(epochs=1)),
+    )
+    fitted = fit_outcome_model("crn", train, train, config, np.random.default_rng(0)).model
+    assert isinstance(fitted, RecurrentModel)
+    fitted.network.load_state_dict(network.state_dict())
+    network.eval()
+    return fitted
+
+
+def test_case_32_two_hundred_steps_at_a_high_rate_stay_finite():
+    train, validation = confounded(160)
+    training = TrainingConfig(epochs=25, batch_size=18, learning_rate=0.01, patience=25)
+    config = replace(OutcomeModelConfig.quick(), base=False, crn=CRNConfig(training=training))
+    fitted = fit_outcome_model("crn", train, validation, config, np.random.default_rng(0))
+    assert fitted.report["correction"]["epochs"] == 25
+    assert np.isfinite(fitted.report["correction"]["validation_loss"])
+
+
+# --- how good --------------------------------------------------------------------------------------------------------
+
+
+class Shifted:
+    """A model whose outcomes are the oracle's plus a constant, and wrong by more where nobody looked."""
+
+    def __init__(self, taken, other):
+        self.oracle, self.taken, self.other = OracleModel(), np.float32(taken), np.float32(other)
+
+    def encode(self, batch):
+        self.actions = np.pad(batch.actions, ((0, 0), (0, 1)))[:, :-1]
+        return self.oracle.encode(batch)
+
+    def predict(self, states):
+        mine = (self.actions[..., None] == np.arange(2))[..., None]
+        return self.oracle.predict(states) + np.where(mine, self.taken, self.other)
+
+
+def test_errors_by_hand():
+    _, validation = confounded(200)
+    phi = FeatureMap(("tumour", "side_effects"), np.zeros(2), np.array([50.0, 10.0]))
+    error = counterfactual_error(Shifted(0.0, 2.0), validation, OracleModel(), phi)
+    assert error.raw == pytest.approx((2, 2), abs=1e-5)
+    assert error.scaled == pytest.approx((0.04, 0.2), abs=1e-6)
+    assert error.pooled == pytest.approx(np.hypot(0.04, 0.2), abs=1e-6)
+    assert error.n == validation.n_steps
+    assert counterfactual_error(Shifted(9.0, 0.0), validation, OracleModel(), phi).pooled == 0
+    noise = factual_error(OracleModel(), validation, phi).raw
+    assert 0.09 < noise[0] < 0.11
+    assert factual_error(Shifted(3.0, 0.0), validation, phi).raw[0] == pytest.approx(np.hypot(3, noise[0]), abs=0.03)
+
+
+def test_the_law_is_as_good_as_the_simulator_on_actions_nobody_took():
+    train, validation = confounded(2000)
+    fitted = fit_outcome_model("ar", train, validation, OutcomeModelConfig.quick(), np.random.default_rng(0))
+    oracle = OracleModel()
+    ratio = np.divide(factual_error(fitted.model, validation).raw, factual_error(oracle, validation).raw)
+    assert (ratio < 1.02).all()
+    assert max(counterfactual_error(fitted.model, validation, oracle).raw) < 0.01  # a tenth of the noise
+    assert fitted.model.noise_scale == pytest.approx([0.1, 0.1], abs=0.01)
+    assert fitted.model.bounds[0].tolist() == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["crn", "mb_h"])
+def test_a_network_on_ten_thousand_episodes_is_not_worse_than_the_law(kind):
+    train, validation = confounded(10_000)
+    oracle = OracleModel()
+    rng = np.random.default_rng(0)
+    law = fit_outcome_model("ar", train, validation, OutcomeModelConfig(), rng).model
+    fitted = fit_outcome_model(kind, train, validation, OutcomeModelConfig(), rng)
+    assert factual_error(fitted.model, validation).pooled < 1.002 * factual_error(law, validation).pooled
+    assert max(counterfactual_error(fitted.model, validation, oracle).raw) < 0.01

@@ -1,0 +1,79 @@
+"""How Gymnasium finds the environments, and what importing the package costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import pytest
+
+from cirl_gym import register_envs
+
+
+def run(code, *flags):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *flags, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_import_registers_and_loads_nothing_heavy_and_prints_nothing():
+    heavy = ("torch", "pandas", "stable_baselines3", "sb3_contrib", "matplotlib")
+    code = f"""
+import sys, cirl_gym
+loaded = [name for name in {heavy!r} if name in sys.modules]
+assert not loaded, loaded
+import gymnasium
+gymnasium.make("CIRLTumour-v0").reset(seed=0)
+loaded = [name for name in {heavy!r} if name in sys.modules]
+assert not loaded, loaded
+"""
+    assert run(code) == ""
+
+
+def test_the_id_with_the_package_needs_no_import():
+    run("import gymnasium; gymnasium.make('cirl_gym:CIRLTumour-v0').reset(seed=0)")
+
+
+def test_registering_again_changes_and_warns_nothing():
+    before = dict(gym.registry)
+    register_envs()
+    assert dict(gym.registry) == before
+    run("import importlib, cirl_gym; importlib.reload(cirl_gym); cirl_gym.register_envs()")
+
+
+@pytest.mark.parametrize("env_id", ["CIRLTumour-v0", "CIRLCounterfactual-v0"])
+def test_entry_points_are_text(env_id):
+    assert isinstance(gym.spec(env_id).entry_point, str)
+    assert isinstance(gym.spec(env_id).vector_entry_point, str | None)
+
+
+def test_a_made_environment_can_be_made_again_from_its_spec():
+    env = gym.make("CIRLTumour-v0", weights=(0, -1), max_episode_steps=7)
+    again = gym.make(env.spec)
+    assert again.unwrapped.weights.tolist() == [0, -1]
+    assert again.spec.max_episode_steps == 7
+
+
+def test_old_gymnasium_gets_one_clear_error_for_the_native_vector_form():
+    code = """
+import gymnasium, gymnasium.vector
+if hasattr(gymnasium.vector, "AutoresetMode"):
+    del gymnasium.vector.AutoresetMode
+import cirl_gym
+try:
+    import cirl_gym.envs.tumour
+except ImportError as error:
+    assert "gymnasium >= 1.1" in str(error) and "vectorization_mode='sync'" in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+    run(code)
+
+
+def test_public_names():
+    import cirl_gym
+
+    assert all(hasattr(cirl_gym, name) for name in cirl_gym.__all__)

@@ -1,0 +1,90 @@
+"""Noise as the residuals have it: skewed, heavy-tailed, correlated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from outcome_batches import linear_system
+from scipy.stats import kstest, skew
+from test_outcome_fits import brief
+
+from cirl_gym.outcome_models.fitting import fit_outcome_model
+from cirl_gym.outcome_models.limits import GRID, ResidualNoise
+from cirl_gym.outcome_models.store import load_model, save_model
+
+
+def normals(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def everything(residuals):
+    return np.ones(residuals.shape, dtype=np.bool_)
+
+
+def test_a_normal_law_is_a_multiple():
+    noise = ResidualNoise.normal(np.array([0.5, 2.0]))
+    z = normals(1000, 2)
+    np.testing.assert_allclose(noise(z), z * [0.5, 2.0], atol=1e-12)
+    assert noise(z.reshape(10, 100, 2)).shape == (10, 100, 2)
+
+
+def test_skew_and_correlation_come_back():
+    z = normals(20_000, 2, 1)
+    truth = np.stack([np.exp(z[:, 0]), 0.8 * z[:, 0] + 0.6 * z[:, 1]], axis=1)
+    noise = ResidualNoise.from_residuals(truth, everything(truth), truth.std(axis=0))
+    drawn = noise(normals(20_000, 2, 2))
+    centred = truth - truth.mean(axis=0)
+    assert kstest(drawn[:, 0], centred[:, 0]).statistic < 0.02
+    assert kstest(drawn[:, 1], centred[:, 1]).statistic < 0.02
+    assert skew(drawn[:, 0]) > 2
+    assert np.corrcoef(np.log(drawn[:, 0] - drawn[:, 0].min() + 1e-3), drawn[:, 1])[0, 1] > 0.7
+    assert drawn.mean(axis=0) == pytest.approx([0, 0], abs=0.05)
+
+
+def test_few_residuals_and_limits():
+    truth = normals(150, 2)
+    noise = ResidualNoise.from_residuals(truth, everything(truth), np.array([1.0, 3.0]))
+    np.testing.assert_allclose(noise.quantiles, GRID[:, None] * [1.0, 3.0])
+    many = np.abs(normals(1000, 2, 3))
+    free = everything(many)
+    free[100:, 1] = False
+    noise = ResidualNoise.from_residuals(many, free, np.array([1.0, 3.0]))
+    np.testing.assert_allclose(noise.quantiles[:, 1], GRID * 3.0)
+    assert noise.quantiles[0, 0] > -1
+    assert np.array_equal(noise.mixing, np.eye(2))
+
+
+def test_a_feature_without_noise_has_none():
+    truth = np.column_stack([normals(500, 1), np.zeros(500)])
+    noise = ResidualNoise.from_residuals(truth, everything(truth), np.array([1.0, 0.0]))
+    assert not noise(normals(100, 2))[:, 1].any()
+
+
+def test_identical_residuals_stay_identical():
+    one = normals(500, 1)
+    truth = np.column_stack([one, one])
+    drawn = ResidualNoise.from_residuals(truth, everything(truth), np.ones(2))(normals(100, 2))
+    np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=0.01)
+
+
+def test_a_fitted_model_scatters_as_its_validation_episodes(tmp_path):
+    train, validation = linear_system(100, 0, noise=1.0), linear_system(100, 1, noise=1.0)
+    model = fit_outcome_model("ar", train, validation, brief(1), np.random.default_rng(0)).model
+    drawn = model.noise(normals(20_000, 2))
+    assert drawn.std(axis=0) == pytest.approx(model.noise_scale, rel=0.06)
+    assert drawn.mean(axis=0) == pytest.approx([0, 0], abs=0.03)
+    save_model(model, tmp_path / "model.npz")
+    assert np.array_equal(load_model(tmp_path / "model.npz").noise(normals(10, 2)), model.noise(normals(10, 2)))
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "mixing", "message"),
+    [
+        (np.zeros((3, 2)), np.eye(2), "go together"),
+        (-GRID[:, None] * np.ones(2), np.eye(2), "must not fall"),
+        (GRID[:, None] * np.ones(2), 2 * np.eye(2), "norm 1"),
+    ],
+)
+def test_wrong_parts_are_refused(quantiles, mixing, message):
+    with pytest.raises(ValueError, match=message):
+        ResidualNoise(quantiles, mixing)

@@ -1,0 +1,161 @@
+"""Columns are told from the table where that is no guess; otherwise the error names the option and the candidates."""
+
+import pandas as pd
+import pytest
+from small_tables import stays
+
+from cirl_gym.tables.columns import TableColumns, infer_columns
+
+
+def test_the_number_of_a_visit_does_not_own_its_patient() -> None:
+    frame = stays(3, 2).rename(columns={"stay_id": "patient_id"}).assign(visit_id="1")
+    columns = infer_columns(frame, id="patient_id")
+    assert (columns.id, columns.group, columns.features) == ("patient_id", None, ("x", "y"))
+
+
+def halved(frame: pd.DataFrame) -> pd.Series:
+    """Whose stay it is, if each has two."""
+    return frame["stay_id"].map(lambda stay: str(int(stay) // 2))
+
+
+def test_a_plain_table_needs_no_option() -> None:
+    want = TableColumns("stay_id", "bin", "action", ("x", "y"), None, "terminated", "truncated")
+    assert infer_columns(stays(3, 2)) == want
+    renamed = stays(3, 2).rename(
+        columns={"stay_id": "Stay-ID", "bin": "Bin", "action": "drug", "truncated": "Truncated"}
+    )
+    assert infer_columns(renamed) == TableColumns("Stay-ID", "Bin", "drug", ("x", "y"), None, "terminated", "Truncated")
+
+
+def test_a_given_column_is_taken_at_its_word() -> None:
+    got = infer_columns(stays(3, 2), id="x", time="y", features=["bin"], group="stay_id")
+    assert got == TableColumns("x", "y", "action", ("bin",), "stay_id", "terminated", "truncated")
+    with pytest.raises(ValueError, match="the table has no column 'drug'; its columns are 'stay_id'"):
+        infer_columns(stays(3), action="drug")
+
+
+@pytest.mark.parametrize(
+    ("added", "id", "group"),
+    [
+        ({"subject_id": halved}, "stay_id", "subject_id"),
+        ({"subject_id": lambda f: f["stay_id"]}, "stay_id", "subject_id"),
+        ({"hadm_id": halved, "patient": lambda f: "p"}, "stay_id", "patient"),
+        ({"hadm_id": halved}, "stay_id", "hadm_id"),
+        ({"id": lambda f: range(len(f))}, "stay_id", None),  # a key of the rows
+    ],
+)
+def test_the_episode_is_the_finest_key_and_the_group_the_coarsest(added: dict, id: str, group: str | None) -> None:
+    frame = stays(3, 2, 1, 2).assign(**added)
+    columns = infer_columns(frame[[*added, *frame.columns.drop(list(added))]])  # wherever the columns stand
+    assert (columns.id, columns.group) == (id, group)
+    assert columns.features == ("x", "y")  # a key is never a feature
+
+
+def test_a_patient_is_the_episode_if_nothing_finer_is_there() -> None:
+    columns = infer_columns(stays(3, 2).rename(columns={"stay_id": "patient_id"}))
+    assert (columns.id, columns.group) == ("patient_id", None)
+
+
+def numbered_within_patient() -> pd.DataFrame:
+    """Episodes 0 and 1 of each patient: neither column alone is an episode."""
+    frame = stays(2, 2, 2, 2)
+    number = frame["stay_id"].astype(int)
+    return frame.assign(patient=(number // 2).astype(str), stay_id=(number % 2).astype(str))
+
+
+def drugged(**options: bool) -> pd.DataFrame:
+    return stays(2, 2, **options).rename(columns={"action": "drug"})
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (numbered_within_patient(), "id of an episode: neither of 'stay_id', 'patient' has one value of .* Give --id"),
+        (stays(2, 2).rename(columns={"stay_id": "who"}), "well-known name; .* 'who', 'bin', .* Give --id"),
+        (stays(2, 2).assign(stay_id=list("abcdef")), "'stay_id' is different in every row. Give --id"),
+        (stays(2, 2).rename(columns={"bin": "when"}), "time: no column .* apart: 'when', 'x', 'y'.* Give --time"),
+        (stays(2, 2).assign(hour=stays(2, 2)["bin"]), "time: 'bin', 'hour' all order the rows of an id. Give --time"),
+        (stays(9, 9).assign(bin="1"), "'bin' does not tell the rows of one 'stay_id' apart .* Give --time"),
+        (stays(2, 2).assign(bin="noon"), "'bin' does not tell the rows of one 'stay_id' apart .* Give --time"),
+        (drugged().assign(dose=drugged()["drug"]), "be 'drug', 'dose'. Give --action"),
+        (drugged(last_action=True), r"drug \(2 values; .* 0% of ids\).* Give --action"),
+        (stays(2, 2).assign(treatment="1"), "it could be 'action', 'treatment'. Give --action"),
+    ],
+)
+def test_what_cannot_be_told_names_the_option_and_the_candidates(frame: pd.DataFrame, message: str) -> None:
+    if "could be 'action', 'treatment'" in message:
+        frame["action"] = frame["action"].replace("", "0")
+    with pytest.raises(ValueError, match=f"cannot tell which column is the .*{message}"):
+        infer_columns(frame)
+
+
+def test_the_name_of_the_action_decides_if_all_rows_have_one() -> None:
+    assert infer_columns(stays(2, 2, last_action=True)).action == "action"
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (lambda f: ["m" if i % 2 else "f" for i in range(len(f))], "'z' is not a number"),
+        (lambda f: "", "'z' is empty"),
+        (lambda f: [str(i) for i in range(5, 5 + len(f))], "'z' counts the rows"),
+        (lambda f: [f"0.{i}" if a else "" for i, a in enumerate(f["action"])], "'z' is empty on the last row"),
+        (lambda f: (f["action"] == "").astype(int), "'z' is 0 except on last rows, like an end flag"),
+    ],
+)
+def test_a_column_that_may_be_no_feature_needs_the_users_word(column, why: str) -> None:
+    frame = stays(12, 11)
+    frame["z"] = column(frame)
+    with pytest.raises(ValueError, match="cannot tell which columns are features") as caught:
+        infer_columns(frame)
+    assert why in str(caught.value)
+    assert str(caught.value).endswith("Give --features (numbers: 'x', 'y')")
+    assert infer_columns(frame, features=("x", "z")).features == ("x", "z")
+
+
+def test_a_second_time_is_no_feature() -> None:
+    frame = stays(9, 9).assign(hour="3")
+    with pytest.raises(ValueError, match=r"'hour' has the name of a time\. Give --features"):
+        infer_columns(frame)
+
+
+def test_static_columns_are_features_at_the_users_word_alone() -> None:
+    frame = stays(3, 2).assign(age="7", hour="3")
+    with pytest.raises(ValueError, match="'hour' has the name of a time"):
+        infer_columns(frame, static=["age"])
+    frame = frame.drop(columns="hour")
+    assert infer_columns(frame).static == ()
+    columns = infer_columns(frame[["age", *frame.columns.drop("age")]], static=["age"])
+    assert (columns.features, columns.static, columns.outcomes) == (("age", "x", "y"), ("age",), ("x", "y"))
+    assert infer_columns(frame, features=["y"], static=["age"]).features == ("y", "age")
+    assert infer_columns(frame, features=["age", "y"], static=["age"]).features == ("age", "y")
+    with pytest.raises(ValueError, match="static: 'age' is not among the features 'x', 'y'"):
+        TableColumns("id", "t", "a", ("x", "y"), static=("age",))
+
+
+def test_several_action_columns_are_given_and_one_stays_a_name() -> None:
+    frame = stays(3, 2)
+    frame["dose"] = frame["action"]
+    columns = infer_columns(frame, action=["dose", "action"])
+    assert (columns.action, columns.actions, columns.features) == (("dose", "action"), ("dose", "action"), ("x", "y"))
+    assert columns.action_words == "columns 'dose' and 'action'"
+    one = infer_columns(stays(3, 2), action=["action"])
+    assert one == infer_columns(stays(3, 2))
+    assert (one.action, one.actions, one.action_words) == ("action", ("action",), "column 'action'")
+    with pytest.raises(ValueError, match="at least one column must be the action"):
+        TableColumns("id", "t", (), ("x",))
+
+
+def test_no_column_left_for_a_feature() -> None:
+    with pytest.raises(ValueError, match=r"no column is left\. Give --features \(numbers: none\)"):
+        infer_columns(stays(2, 2).drop(columns=["x", "y"]))
+
+
+def test_a_few_broken_ids_do_not_hide_the_columns() -> None:
+    """They are named when the table is read (test_bad_tables), and not by asking for columns that are plain."""
+    frame = stays(*[2] * 100)
+    frame.loc[4, "action"] = "1"
+    frame.loc[6, "action"] = ""
+    frame.loc[10, "bin"] = frame.loc[9, "bin"]
+    frame.loc[5, "x"] = "high"
+    assert infer_columns(frame) == infer_columns(stays(2, 2))

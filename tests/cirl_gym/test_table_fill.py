@@ -1,0 +1,261 @@
+"""Missing readings, splits and warnings: nothing flows between patients, back in time, or from test to training."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_tables import put, stays
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.tables.episodes import carry_forward
+from cirl_gym.tables.read import (
+    PreparedTable,
+    TableColumns,
+    TableOptions,
+    from_dataframe,
+    prepare_table,
+    split_groups,
+    told_by,
+)
+
+NAN = float("nan")
+
+
+def test_carrying_forward_stays_in_the_episode_and_never_goes_back() -> None:
+    obs = np.array([[[NAN], [1], [NAN], [NAN], [4]], [[NAN], [NAN], [7], [NAN], [NAN]]])
+    want = np.array([[[NAN], [1], [1], [1], [4]], [[NAN], [NAN], [7], [7], [7]]])
+    np.testing.assert_array_equal(carry_forward(obs), want)
+
+
+def test_a_gap_at_the_start_is_filled_by_the_median_not_by_the_patient_before() -> None:
+    frame = put(put(stays(2, 2, 2), 5, "x", ""), 6, "x", "NA")  # stay 001: x missing at bins 0 and 1, 12 at bin 2
+    batch, report = from_dataframe(frame)
+    # The readings left are 0 1 2, 12, 20 21 22: median 12. The last one of stay 000 is 2.
+    assert batch.obs[1, :, 0].tolist() == [12, 12, 12]
+    assert (report.features[0].empty, report.features[0].carried, report.features[0].filled) == (2, 0, 2)
+
+
+def test_the_median_is_of_readings_not_of_carried_ones() -> None:
+    frame = stays(4, 1)
+    frame["x"] = ["1", "", "", "", "", "", "5"]
+    batch, _ = from_dataframe(frame)
+    assert batch.obs[0, :, 0].tolist() == [1] * 5
+    assert batch.obs[1, :2, 0].tolist() == [3, 5]
+
+
+def test_indicators_tell_what_was_missing() -> None:
+    frame = put(put(stays(2, 1), 3, "y", ""), 5, "y", "")
+    batch, _ = from_dataframe(frame, options=TableOptions(missing_indicator=True))
+    assert batch.features == ("x", "y", "y_missing")
+    assert batch.obs[..., 2].tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert np.array_equal(batch.obs[..., :2], from_dataframe(frame)[0].obs)
+    with pytest.raises(ValueError, match="already has a feature 'y_missing'"):
+        from_dataframe(frame.assign(y_missing="0"), options=TableOptions(missing_indicator=True))
+
+
+def test_readings_out_of_range_become_missing_with_a_count_per_side() -> None:
+    frame = put(put(put(stays(3, 2), 3, "x", "-5"), 4, "x", "10000000"), 6, "x", "900")
+    batch, report = from_dataframe(frame, options=TableOptions(ranges={"x": (0, 12), "y": (-np.inf, np.inf)}))
+    x, y = report.features
+    assert (x.empty, x.below, x.above, x.carried, x.filled) == (0, 1, 2, 2, 1)
+    assert (y.empty, y.below, y.above) == (0, 0, 0)
+    # x was 0 -5 1e7 3 | 900 11 12: never clipped to 0 or 12; the median of 0 3 11 12 is 7. The bounds belong to it.
+    assert batch.obs[:, :, 0].tolist() == [[0, 0, 0, 3], [7, 11, 12, 0]]
+    assert any("x: 0 empty, 1 below and 2 above the plausible range" in line for line in report.lines())
+
+
+def test_ranges_come_before_the_mean_of_duplicates() -> None:
+    frame = pd.concat([stays(2, 1), put(stays(2, 1), 3, "x", "1e7").loc[[3]]])
+    columns = TableColumns("stay_id", "bin", "action", ("x", "y"), None, "terminated", "truncated")
+    batch, report = from_dataframe(frame, columns, TableOptions(duplicates="mean", ranges={"x": (0, 100)}))
+    assert batch.obs[0, :, 0].tolist() == [0, 1, 2]
+    assert (report.rows.merged, report.features[0].above) == (1, 0)
+
+
+def test_a_lagged_feature_moves_to_the_next_row_of_its_episode() -> None:
+    batch, report = from_dataframe(stays(2, 1), options=TableOptions(lag=("y",)))
+    # y was 0 -1 -2 | 100 99; what is left after the lag is 0 -1 | 100, whose median is 0.
+    assert batch.obs[..., 1].tolist() == [[0, 0, -1], [0, 100, 0]]
+    assert batch.obs[..., 0].tolist() == [[0, 1, 2], [10, 11, 0]]
+    assert (report.features[1].empty, report.features[1].filled) == (2, 2)
+
+
+def test_a_feature_without_a_reading_in_training() -> None:
+    with pytest.raises(ValueError, match="column 'x' has no reading in the training episodes: leave it out of --feat"):
+        from_dataframe(
+            stays(2, 1).assign(x=""), TableColumns("stay_id", "bin", "action", ("x", "y"), truncated="truncated")
+        )
+
+
+# ------------------------------------------------------------------------------------------------- splits
+
+
+def cohort(n: int = 30) -> pd.DataFrame:
+    """Two stays per patient, with gaps."""
+    frame = stays(*[1 + i % 4 for i in range(n)])
+    frame.insert(1, "subject_id", frame["stay_id"].map(lambda s: f"p{int(s) // 2}"))
+    gaps = np.random.default_rng(1).random(len(frame)) < 0.3
+    frame.loc[gaps, "x"] = ""
+    return frame
+
+
+def prepare(frame: pd.DataFrame, seed: int = 0, **options: bool) -> PreparedTable:
+    return prepare_table(frame, options=TableOptions(**options), rng=np.random.default_rng(seed))
+
+
+def test_a_split_is_by_patient_and_loses_nobody() -> None:
+    frame = cohort()
+    table = prepare(frame)
+    parts = (table.train, table.validation, table.test)
+    groups = [set(part.groups) for part in parts]
+    assert [len(g) for g in groups] == [11, 2, 2]
+    assert len(set.union(*groups)) == 15
+    assert sorted(sum((part.ids for part in parts), ())) == sorted(frame["stay_id"].unique())
+    assert sum(part.n_steps for part in parts) == table.report.episodes.steps
+    whole = from_dataframe(frame)[0]
+    for part in parts:
+        same = whole.take(np.array([whole.ids.index(name) for name in part.ids]))
+        assert np.array_equal(part.obs[..., 1], same.obs[:, : part.horizon + 1, 1])  # y has no gap
+        assert np.array_equal(part.lengths, same.lengths)
+        assert part.horizon == part.lengths.max()
+
+
+def test_changing_test_patients_changes_nothing_in_training() -> None:
+    frame = cohort()
+    table = prepare(frame, missing_indicator=True)
+    held_out = frame["stay_id"].isin(table.test.ids + table.validation.ids)
+    other = frame.copy()
+    other.loc[held_out, "x"] = "12345"
+    other.loc[held_out, "y"] = ""
+    longer = pd.concat([other, longer_stay(table.test.ids[0], table.test.groups[0])])
+    changed = prepare(longer, missing_indicator=True)
+    assert changed.train == table.train
+    assert changed.medians == table.medians
+    assert changed.indicators == table.indicators == ("x_missing",)
+    assert changed.test != table.test
+    filled = changed.test.obs[0, 0, 1]
+    assert filled == np.float32(table.medians["y"])
+
+
+def longer_stay(stay: str, subject: str) -> pd.DataFrame:
+    """Rows before those that a stay has."""
+    rows = stays(40).iloc[:40].assign(stay_id=stay, subject_id=subject, terminated="0", truncated="0")
+    rows["bin"] = [str(t) for t in range(-40, 0)]
+    return rows.assign(x="", y="")
+
+
+def test_the_split_depends_on_the_generator_alone() -> None:
+    frame = cohort()
+    assert prepare(frame).test == prepare(frame).test
+    assert prepare(frame).test.ids != prepare(frame, seed=1).test.ids
+    assert set(prepare(frame.iloc[::-1]).test.ids) == set(prepare(frame).test.ids)
+
+
+def test_split_sizes() -> None:
+    for n, want in ((3, (1, 1, 1)), (4, (2, 1, 1)), (20, (14, 3, 3)), (100, (70, 15, 15))):
+        parts = split_groups([str(i) for i in range(n)], np.random.default_rng(0), 0.15, 0.15)
+        assert tuple(int(p.sum()) for p in parts) == want
+        assert (np.stack(parts).sum(axis=0) == 1).all()
+    parts = split_groups(list("abc"), np.random.default_rng(0), 0.49, 0.5)
+    assert tuple(int(p.sum()) for p in parts) == (1, 1, 1)
+
+
+def test_an_action_that_training_never_sees_is_reported() -> None:
+    frame = cohort()
+    test = prepare(frame).test
+    row = frame[(frame["stay_id"] == test.ids[0]) & (frame["action"] != "")].index[0]
+    table = prepare(put(frame, row, "action", "9"))
+    assert table.train.action_names == table.test.action_names == ("0", "1", "9")
+    assert "action '9' is never taken in the training episodes" in table.report.warnings
+
+
+# ------------------------------------------------------------------------------------------------- warnings
+
+
+def noisy(n: int = 60, seed: int = 0) -> pd.DataFrame:
+    """Stays of four actions whose features say nothing about them."""
+    rng = np.random.default_rng(seed)
+    frame = stays(*[4] * n)
+    acted = frame["action"] != ""
+    frame.loc[acted, "action"] = rng.integers(0, 3, acted.sum()).astype(str)
+    frame["x"] = rng.normal(size=len(frame)).round(3).astype(str)
+    frame["y"] = rng.integers(0, 5, len(frame)).astype(str)
+    return frame
+
+
+def dosed(frame: pd.DataFrame, dose) -> pd.DataFrame:
+    """Y becomes what ``dose`` makes of the action's number, 0 on the last row."""
+    code = frame["action"].replace("", "0").astype(int)
+    return frame.assign(y=[str(dose(int(c), i)) for i, c in enumerate(code)])
+
+
+@pytest.mark.parametrize(
+    ("dose", "word"),
+    [
+        (lambda a, i: a, "equals the action of its own row"),
+        (lambda a, i: 2 - a, "tells the action of its own row in 100.0%"),
+        (lambda a, i: round(10 * a + 3 * np.sin(i), 4), "tells the action of its own row in 99."),
+        (lambda a, i: "" if a else 7, None),  # that it is missing tells 0 from the others, but not 1 from 2
+        (lambda a, i: a if i % 150 else 2 - a, "tells the action of its own row in 99."),
+        (lambda a, i: a if i % 20 else 2 - a, None),  # right in 95 %
+    ],
+)
+def test_a_feature_that_gives_the_action_away_is_named(dose, word: str | None) -> None:
+    _, report = from_dataframe(dosed(noisy(), dose))
+    if word is None:
+        assert report.warnings == ()
+    else:
+        (warning,) = report.warnings
+        assert warning.startswith(f"feature 'y' {word}")
+        assert "Lag it by one row (--lag)" in warning
+        assert from_dataframe(dosed(noisy(), dose), options=TableOptions(lag=("y",)))[1].warnings == ()
+
+
+def test_that_a_reading_is_missing_can_give_the_action_away() -> None:
+    frame = noisy().replace({"action": {"2": "1"}})
+    _, report = from_dataframe(dosed(frame, lambda a, i: "" if a else round(np.sin(i), 3)))
+    assert "feature 'y' tells the action of its own row" in report.warnings[0]
+
+
+def test_fingerprints_of_patients_and_rare_actions_do_not_count_as_giving_away() -> None:
+    # Each patient has a level of its own and always the same treatment: right within a patient, not across patients.
+    frame = stays(*[4] * 80)
+    acted = frame["action"] != ""
+    number = frame["stay_id"].astype(int)
+    frame.loc[acted, "action"] = (number[acted] * 7919 % 2).astype(str)
+    frame["x"] = (number * 1.5).astype(str)
+    frame["y"] = np.random.default_rng(0).normal(size=len(frame)).astype(str)
+    assert from_dataframe(frame)[1].warnings == ()
+    # An action taken once in 320 steps is "told" in more than 99 % of rows by telling the other one.
+    frame = stays(*[4] * 80)
+    frame.loc[frame["action"] != "", "action"] = "0"
+    assert from_dataframe(put(frame, 2, "action", "1"))[1].warnings == ()
+
+
+def test_told_by_asks_the_other_half() -> None:
+    half = np.array([False] * 4 + [True] * 4)
+    actions = np.array([0, 0, 1, 1] * 2)
+    assert told_by(np.array([1.0, 1, 2, 2] * 2), actions, half) == 1
+    assert told_by(np.array([1.0, 1, 2, 2, 2, 2, 1, 1]), actions, half) == 0
+
+
+def test_fahrenheit_among_celsius_is_flagged_and_not_averaged() -> None:
+    frame = stays(2, 1).rename(columns={"x": "temperature"})
+    frame["temperature"] = ["37.0", "98.6", "36.5", "38.1", "37.2"]
+    (warning,) = from_dataframe(frame)[1].warnings
+    assert warning == (
+        "column 'temperature' mixes units: 4 readings can only be degrees Celsius (25 to 45), "
+        "1 only degrees Fahrenheit (77 to 113)"
+    )
+    assert from_dataframe(frame.rename(columns={"temperature": "glucose"}))[1].warnings == ()
+    frame["temperature"] = ["97.0", "98.6", "99.5", "100.1", "101.2"]
+    assert from_dataframe(frame)[1].warnings == ()
+
+    frame["temperature"] = ["37.0", "37.2", "36.5", "38.1", "37.2"]
+    both = pd.concat([frame, put(frame, 3, "temperature", "98.6").loc[[3]]])
+    columns = TableColumns("stay_id", "bin", "action", ("temperature", "y"), None, "terminated", "truncated")
+    with pytest.raises(ValueError, match="column 'temperature', id '000', line 3: readings in mixed units are not"):
+        from_dataframe(both, columns, TableOptions(duplicates="mean"))
+
+
+def test_from_dataframe_of_a_batch_is_the_whole_table() -> None:
+    assert Batch.from_dataframe(cohort())[0] == from_dataframe(cohort())[0]

@@ -1,0 +1,273 @@
+"""From files and frames to batches: nothing is changed, merged or lost on the way."""
+
+import json
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from small_tables import put, stays, write
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.tables.read import TableColumns, TableOptions, from_dataframe, read_table
+
+COLUMNS = TableColumns("id", "t", "a", ("x",))
+CUT = TableOptions(end="truncated")
+
+
+def test_a_small_table_becomes_the_batch_one_would_write_by_hand() -> None:
+    batch, report = from_dataframe(stays(2, 1))
+    assert batch.obs.tolist() == [[[0, 0], [1, -1], [2, -2]], [[10, 100], [11, 99], [0, 0]]]
+    assert batch.actions.tolist() == [[0, 1], [1, 0]]
+    assert batch.lengths.tolist() == [2, 1]
+    assert batch.terminated.tolist() == [True, False]
+    assert batch.truncated.tolist() == [False, True]
+    assert batch.features == ("x", "y")
+    assert batch.action_names == ("0", "1")
+    assert batch.ids == batch.groups == ("000", "001")
+    assert (report.rows.read, report.rows.used, report.episodes.steps) == (5, 5, 3)
+    assert report.warnings == ()
+
+
+def test_the_action_stands_with_the_observation_before_it() -> None:
+    frame = pd.DataFrame({"id": "p", "t": [0, 1, 2, 3], "x": [0, 1, 2, 3], "a": ["10", "11", "12", ""]})
+    batch, _ = Batch.from_dataframe(frame, COLUMNS, CUT)
+    chosen = [batch.action_names[a] for a in batch.actions[0]]
+    assert list(zip(batch.obs[0, :-1, 0], chosen, batch.next_obs[0, :, 0], strict=True)) == [
+        (0, "10", 1),
+        (1, "11", 2),
+        (2, "12", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ("007", "7"),
+        ("12.0", "12"),
+        ("16777216", "16777217"),
+        ("9007199254740992", "9007199254740993"),
+        ("NA", "nan"),
+        ("1e3", "1000"),
+        ("ü 1", "ü  1"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_ids_stay_the_text_that_they_are(ids: tuple[str, str], suffix: str, tmp_path: Path) -> None:
+    frame = stays(2, 2).replace({"stay_id": {"000": ids[0], "001": ids[1]}})
+    path = tmp_path / f"table{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        write(path, frame)
+    batch, report = from_dataframe(read_table(path))
+    assert batch.ids == ids
+    assert report.episodes.used == 2
+
+
+def test_ids_that_are_whole_numbers_in_memory_or_parquet_are_exact(tmp_path: Path) -> None:
+    big = [9007199254740992, 9007199254740993]
+    frame = pd.DataFrame(
+        {"id": np.repeat(big, 2), "t": [0, 1] * 2, "x": 1.5, "a": pd.array([0, None, 1, None], "Int64")}
+    )
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    for table in (frame, read_table(tmp_path / "t.parquet"), frame.set_index(["id", "t"]).reset_index()):
+        batch, _ = from_dataframe(table, COLUMNS, CUT)
+        assert batch.ids == tuple(map(str, big))
+        assert batch.action_names == ("0", "1")
+
+
+def test_parquet_whose_index_holds_the_id_and_time(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": ["a", "a", "b", "b"], "t": [0, 1] * 2, "x": 1.5, "a": ["0", None, "1", None]})
+    frame.set_index(["id", "t"]).to_parquet(tmp_path / "t.parquet")
+    assert from_dataframe(read_table(tmp_path / "t.parquet"), COLUMNS, CUT)[0].ids == ("a", "b")
+
+
+def test_large_floating_point_ids_are_refused_as_they_may_have_been_merged() -> None:
+    frame = pd.DataFrame({"id": [2.0**53] * 2, "t": [0, 1], "x": 1.0, "a": ["1", ""]})
+    with pytest.raises(ValueError, match=r"column 'id' holds floating-point numbers .* read it as text"):
+        from_dataframe(frame, COLUMNS, CUT)
+
+
+@pytest.mark.parametrize(
+    ("codes", "names"),
+    [
+        (["2", "10", "2"], ("2", "10")),
+        (["1.0", "1", "0"], ("0", "1")),
+        (["stop", "go", "2"], ("2", "go", "stop")),
+        (["-1", "0.5", "01"], ("-1", "0.5", "01")),
+        ([True, False, True], ("False", "True")),
+        ([1.0, 0.0, 1.0], ("0", "1")),
+        (["None", "drug", "None"], ("None", "drug")),
+    ],
+)
+def test_actions_are_numbered_in_order_and_keep_their_names(codes: list[object], names: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"id": "p", "t": range(4), "x": 1.0, "a": pd.Series([*codes, None], dtype=object)})
+    batch, _ = from_dataframe(frame, COLUMNS, CUT)
+    assert batch.action_names == names
+    plain = [str(c).removesuffix(".0") for c in codes]
+    assert [names[a] for a in batch.actions[0]] == plain
+
+
+def test_rows_in_any_order_are_grouped_and_sorted_with_a_count() -> None:
+    frame = stays(3, 2, 4)
+    shuffled = frame.iloc[np.random.default_rng(0).permutation(len(frame))]
+    batch, report = from_dataframe(shuffled)
+    want, none = from_dataframe(frame)
+    order = [batch.ids.index(name) for name in want.ids]
+    assert batch.take(np.array(order)) == want
+    assert (report.episodes.regrouped, none.episodes.regrouped) == (3, 0)
+    orders = [shuffled["bin"][shuffled["stay_id"] == name].tolist() for name in want.ids]
+    assert 0 < report.episodes.resorted == sum(order != sorted(order) for order in orders)
+    assert none.episodes.resorted == 0
+    swapped = frame.iloc[[1, 0, *range(2, len(frame))]]
+    assert from_dataframe(swapped)[1].episodes.resorted == 1
+    assert from_dataframe(swapped)[1].episodes.regrouped == 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "gaps"),
+    [
+        (["0", "1", "2", "5"], 1),
+        (["10", "9", "11", "12"], 0),
+        (["0", "1", "2", "3.5"], 0),
+        (["0", "1", "2", "3.6"], 1),
+        (["2020-01-31", "2020-02-01", "2020-02-02", "2020-02-04"], 1),
+        (["2020-01-31T08:00", "2020-01-31 20:00:00", "2020-02-01T08:00:00.000", "2020-02-01T20:00"], 0),
+        (["2020-01-31T08:00Z", "2020-01-31T10:00+01:00", "2020-01-31T10:00Z", "2020-01-31T10:00-01:00"], 0),
+    ],
+)
+def test_times_order_the_rows_and_gaps_are_counted(cells: list[str], gaps: int) -> None:
+    frame = pd.DataFrame({"id": "p", "t": cells, "x": [0, 1, 2, 3], "a": ["1", "0", "1", ""]})
+    if cells[0] == "10":
+        frame["a"] = ["0", "1", "1", ""]
+    batch, report = from_dataframe(frame, COLUMNS, CUT)
+    assert batch.obs[0, :, 0].tolist() == ([1, 0, 2, 3] if cells[0] == "10" else [0, 1, 2, 3])
+    assert report.episodes.gaps == gaps
+
+
+def test_hours_of_one_day_are_not_cut_to_the_date() -> None:
+    cells = pd.to_datetime(["2130-01-31 20:00:00.0", "2130-01-31 08:00:00.0", "2130-01-31 08:00:00.000001"])
+    frame = pd.DataFrame({"id": "p", "t": cells, "x": [2, 0, 1], "a": ["", "1", "0"]})
+    batch, report = from_dataframe(frame, COLUMNS, CUT)
+    assert batch.obs[0, :, 0].tolist() == [0, 1, 2]
+    assert report.rows.identical == report.rows.merged == 0
+
+
+def test_episodes_of_one_action_and_ids_without_any() -> None:
+    batch, report = from_dataframe(stays(1, 0, 1, 20, 0))
+    assert batch.lengths.tolist() == [1, 1, 20]
+    assert batch.ids == ("000", "002", "003")
+    assert report.rows.lone == report.episodes.lone == 2
+    assert report.rows.read == 27 == report.rows.used + 2
+    assert any("2 rows dropped: the only row of its id" in line for line in report.lines())
+
+
+def test_a_table_without_last_observations_loses_one_action_per_id_with_a_count() -> None:
+    batch, report = from_dataframe(stays(2, 3, last_action=True))
+    assert batch.lengths.tolist() == [2, 3]
+    assert report.episodes.last_actions_dropped == 2
+    assert any("2 last actions dropped" in line for line in report.lines())
+    assert "1 episodes end terminated, but last actions were dropped" in report.warnings[0]
+    assert batch == from_dataframe(stays(2, 3))[0]
+
+
+def test_an_id_of_one_row_says_nothing_about_the_rule_for_last_rows() -> None:
+    batch, report = from_dataframe(put(stays(2, 3, 0, last_action=True), 9, "action", ""))
+    assert batch.ids == ("000", "001")
+    assert (report.episodes.last_actions_dropped, report.episodes.lone) == (2, 1)
+
+
+def test_times_too_long_for_floating_point_stay_apart() -> None:
+    cells = [f"160000000000000000{i}" for i in (2, 0, 1)]
+    frame = pd.DataFrame({"id": "p", "t": cells, "x": [2, 0, 1], "a": ["", "1", "0"]})
+    batch, report = from_dataframe(frame, COLUMNS, CUT)
+    assert batch.obs[0, :, 0].tolist() == [0, 1, 2]
+    assert report.rows.identical == report.rows.merged == 0
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_the_user_says_how_episodes_end_if_the_table_does_not(end: str) -> None:
+    batch, report = from_dataframe(stays(2, 1, flags=False), options=TableOptions(end=end))  # type: ignore[arg-type]
+    assert batch.terminated.tolist() == [end == "terminated"] * 2
+    assert report.end == end
+    assert report.as_dict()["end"] == end
+
+
+def test_one_flag_column_is_enough() -> None:
+    for flag, want in (("terminated", [True, False]), ("truncated", [True, False])):
+        other = "truncated" if flag == "terminated" else "terminated"
+        batch, report = from_dataframe(stays(2, 1).drop(columns=other))
+        assert batch.terminated.tolist() == want
+        assert report.end == "flags"
+
+
+def test_flags_may_be_empty_before_the_last_row() -> None:
+    frame = stays(2, 1)
+    frame.loc[frame["action"] != "", ["terminated", "truncated"]] = ""
+    assert from_dataframe(frame)[0] == from_dataframe(stays(2, 1))[0]
+
+
+def test_the_report_adds_up_and_is_json() -> None:
+    frame = put(put(stays(3, 0, 2), 2, "x", ""), 4, "y", "")
+    frame = pd.concat([frame, frame.iloc[[0]]])
+    batch, report = from_dataframe(frame)
+    content = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert content["rows"] == {"read": 9, "used": 7, "identical": 1, "merged": 0, "lone": 1}
+    assert content["features"][0] == {"name": "x", "empty": 1, "below": 0, "above": 0, "carried": 0, "filled": 1}
+    assert content["features"][1] == {"name": "y", "empty": 1, "below": 0, "above": 0, "carried": 1, "filled": 0}
+    assert content["columns"]["id"] == "stay_id"
+    assert report.rows.used == batch.n_steps + len(batch)
+    assert report.lines()[1] == "9 rows read, 7 used: 2 episodes of 2 groups with 5 actions"
+
+
+reading = st.one_of(st.floats(-1e6, 1e6, width=32), st.just(float("nan")))
+episode = st.integers(1, 5).flatmap(
+    lambda k: st.tuples(
+        st.lists(st.tuples(reading, reading), min_size=k + 1, max_size=k + 1),
+        st.lists(st.sampled_from(["a", "b", "c"]), min_size=k, max_size=k),
+        st.booleans(),
+    )
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(episode, min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_any_table_comes_back_from_its_batch(episodes: list[tuple], shuffler) -> None:
+    """The readings of a frame are found again in the batch, gaps carried forward; text and shuffled rows included."""
+    rows = [
+        (
+            str(i),
+            t,
+            *(repr(v) if v == v else "" for v in x),
+            a,
+            int(dead and t == len(acts)),
+            int(not dead and t == len(acts)),
+        )
+        for i, (obs, acts, dead) in enumerate(episodes)
+        for t, (x, a) in enumerate(zip(obs, [*acts, ""], strict=True))
+    ]
+    taken = sorted({a for _, acts, _ in episodes for a in acts})
+    observed = np.array([x for obs, _, _ in episodes for x in obs])
+    shuffler.shuffle(rows)
+    frame = pd.DataFrame(rows, columns=["id", "t", "x", "y", "action", "terminated", "truncated"])
+    columns = TableColumns("id", "t", "action", ("x", "y"), None, "terminated", "truncated")
+    if len(taken) < 2 or np.isnan(observed).all(axis=0).any():
+        with pytest.raises(ValueError, match=r"only one action|has no reading"):
+            from_dataframe(frame, columns)
+        return
+    batch, report = from_dataframe(frame, columns)
+    medians = np.nanmedian(observed, axis=0).astype(np.float32)
+    assert batch.action_names == tuple(taken)
+    for name, (x, a) in zip(batch.ids, batch.episodes(), strict=True):
+        obs, acts, dead = episodes[int(name)]
+        assert [taken[code] for code in a] == acts
+        assert batch.terminated[batch.ids.index(name)] == dead
+        last = medians
+        for row, want in zip(x, np.array(obs, dtype=np.float32), strict=True):
+            last = np.where(np.isnan(want), last, want)
+            np.testing.assert_array_equal(row, last)
+    assert report.rows.used == len(rows)
+    assert sum(f.empty for f in report.features) == int(np.isnan(observed).sum())

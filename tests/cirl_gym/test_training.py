@@ -1,0 +1,194 @@
+"""The one training loop, on networks small enough to follow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from outcome_batches import confounded
+from torch import nn
+
+from agents.policies.cloning import CloningConfig, fit_cloning
+from cirl_gym.outcome_models.ends import EndHeadConfig
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig
+from cirl_gym.outcome_models.propensity import PropensityConfig, RMSNConfig
+from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
+
+
+def line_problem(n=64, seed=0):
+    """Y = 3 x - 1 without noise, one "episode" per row."""
+    x = torch.linspace(-1, 1, n)[:, None]
+    y = 3 * x - 1
+    with seeded(seed):
+        network = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 1))
+
+    def loss(rows, _share):
+        return ((network(x[rows]) - y[rows]) ** 2).mean()
+
+    return network, loss, lambda: ((network(x) - y) ** 2).mean().item()
+
+
+def weights_of(network):
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_it_learns_and_keeps_the_best_epoch():
+    network, loss, validation = line_problem()
+    history = train_network(network, loss, validation, 64, TrainingConfig(epochs=40, learning_rate=0.02), seed=0)
+    assert history.validation[0] > 1.0
+    assert history.validation[history.best_epoch] < 0.1
+    assert history.best_epoch == int(np.argmin(history.validation))
+    assert validation() == history.validation[history.best_epoch]
+    assert len(history.validation) == history.epochs + 1
+    assert not network.training
+
+
+def test_parameters_change_in_one_step_and_stay_in_eval_mode():
+    network, loss, validation = line_problem()
+    before = weights_of(network)
+    train_network(network, loss, validation, 64, TrainingConfig(epochs=1, batch_size=64, fewest_steps=1), seed=0)
+    after = weights_of(network)
+    assert all(not torch.equal(before[name], after[name]) for name in before)
+    network(torch.ones(5, 1))
+    assert same(after, weights_of(network))
+
+
+def test_same_seed_same_bytes_and_the_global_generator_is_left_alone():
+    results = []
+    for disturbance in (1, 2):
+        torch.manual_seed(disturbance)
+        state = torch.get_rng_state()
+        network, loss, validation = line_problem()
+        history = train_network(network, loss, validation, 64, TrainingConfig(epochs=3), seed=5)
+        assert torch.equal(torch.get_rng_state(), state)
+        results.append((weights_of(network), history))
+    assert same(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1]
+    network, loss, validation = line_problem()
+    train_network(network, loss, validation, 64, TrainingConfig(epochs=3), seed=6)
+    assert not same(results[0][0], weights_of(network))
+
+
+def test_it_stops_early_and_restores():
+    network, loss, _ = line_problem()
+    start = weights_of(network)
+    losses = iter(float(i) for i in range(100))  # every epoch is worse than the start
+    ticks = []
+    config = TrainingConfig(epochs=50, patience=4)
+    history = train_network(network, loss, lambda: next(losses), 64, config, 0, lambda *tick: ticks.append(tick))
+    assert history.epochs == 4
+    assert history.best_epoch == 0
+    assert same(start, weights_of(network))
+    assert ticks == [(1, 50), (2, 50), (3, 50), (4, 50), (50, 50)]
+
+
+def test_the_share_done_is_set_by_the_planned_steps():
+    network, loss, validation = line_problem()
+    shares = []
+
+    def spy(rows, share):
+        shares.append(share)
+        return loss(rows, share)
+
+    train_network(network, spy, validation, 64, TrainingConfig(epochs=2, batch_size=16, fewest_steps=1), seed=0)
+    assert shares == [i / 8 for i in range(8)]
+
+
+def test_small_tables_take_smaller_batches_and_every_episode_once():
+    network, loss, validation = line_problem()
+    seen = []
+
+    def spy(rows, share):
+        seen.append(rows.tolist())
+        return loss(rows, share)
+
+    train_network(network, spy, validation, 20, TrainingConfig(epochs=1, batch_size=256, fewest_steps=8), seed=0)
+    assert len(seen) == 10
+    assert sorted(row for rows in seen for row in rows) == list(range(20))
+    seen.clear()
+    train_network(network, spy, validation, 3, TrainingConfig(epochs=1), seed=0)
+    assert sorted(row for rows in seen for row in rows) == [0, 1, 2]
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_step():
+    network, loss, validation = line_problem()
+    steps = []
+
+    def breaks(rows, share):
+        steps.append(share)
+        return loss(rows, share) * (math.inf if len(steps) == 6 else 1.0)
+
+    with pytest.raises(ValueError, match=r"step 6 \(epoch 2\).*weights of epoch 1 are kept"):
+        train_network(network, breaks, validation, 64, TrainingConfig(epochs=5, batch_size=16, fewest_steps=4), seed=0)
+    assert all(torch.isfinite(value).all() for value in network.state_dict().values())
+    assert not network.training
+
+
+def test_a_gradient_that_is_not_finite_stops_too():
+    network, _, validation = line_problem()
+    # The root of 0 is 0; its slope is not a number.
+    with pytest.raises(ValueError, match="step 1 "):
+        train_network(
+            network,
+            lambda rows, _: (network(torch.ones(1, 1)) * 0).abs().sqrt().sum(),
+            validation,
+            4,
+            TrainingConfig(),
+            0,
+        )
+
+
+def test_a_validation_loss_that_is_not_finite_stops():
+    network, loss, _ = line_problem()
+    start = weights_of(network)
+    values = iter([1.0, math.nan])
+    with pytest.raises(ValueError, match="after epoch 1: the validation loss is nan"):
+        train_network(network, loss, lambda: next(values), 64, TrainingConfig(), seed=0)
+    assert same(start, weights_of(network))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"epochs": 0},
+        {"batch_size": 0},
+        {"patience": 0},
+        {"learning_rate": math.nan},
+        {"weight_decay": -1.0},
+        {"schedule": "linear"},
+    ],
+)
+def test_bad_settings_are_refused(setting):
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        TrainingConfig(**setting)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@pytest.mark.parametrize("kind", ["crn", "rmsn", "mb_x"])
+def test_a_model_trained_on_an_accelerator_answers_on_the_cpu(kind):
+    train, validation = confounded(200)
+    training = TrainingConfig(epochs=2, device="cuda")
+    config = OutcomeModelConfig(
+        crn=CRNConfig(training=training),
+        rmsn=RMSNConfig(training=training, propensity=PropensityConfig(training=training)),
+        mb_x=MLPConfig(training=training),
+        end=EndHeadConfig(training=training),
+        base=False,
+    )
+    model = fit_outcome_model(kind, train, validation, config, np.random.default_rng(0)).model
+    assert np.isfinite(model.predict(model.encode(validation))).all()
+    cloned = fit_cloning(train, validation, CloningConfig(training=training), np.random.default_rng(0))
+    assert np.isfinite(cloned.policy.log_probabilities(validation)).all()
+
+
+def test_the_rate_falls_as_half_a_cosine():
+    config = TrainingConfig(epochs=4, learning_rate=1.0, schedule="cosine")
+    assert [config.rate(epoch) for epoch in (1, 3)] == pytest.approx([1.0, 0.5])
+    assert TrainingConfig(learning_rate=0.5).rate(7) == 0.5

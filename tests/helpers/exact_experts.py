@@ -1,0 +1,56 @@
+"""Experts of the five-state patient whose plans are exact: weights may change with time, and gamma is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from five_state_model import FEATURES, exact, numbers
+from five_states import BURDEN, MILD, NEXT, SEVERE
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.types import FloatArray
+
+NEVER_ENDS = np.zeros(2)
+NEGATIVE = np.array([-1.0, -1.0])
+
+
+class ExactAgent:
+    """psi of the optimal plan to the end of episodes of ``horizon`` steps, by dynamic programming."""
+
+    def __init__(self, gamma: float, horizon: int) -> None:
+        self.gamma, self.horizon = gamma, horizon
+
+    def by_state(self, w: FloatArray) -> FloatArray:
+        """``[T, 5, 2, 2]``."""
+        return exact(self.gamma, self.horizon, lambda psi: (psi @ w).argmax(axis=-1), NEVER_ENDS)
+
+    def psi(self, batch: Batch, w: FloatArray, width: int | None = None) -> FloatArray:
+        """``[N, T, A, 2]`` along a batch, zero on padding."""
+        psi = np.zeros((*batch.actions.shape, 2, 2))
+        steps = np.nonzero(batch.mask)
+        psi[steps] = self.by_state(w)[steps[1], numbers(batch.obs[:, :-1])[steps]]
+        return psi
+
+
+def drawn(weights: Sequence[tuple[float, float]], gamma: float, kappa: float, patients: int, seed: int) -> Batch:
+    """Decisions from softmax(kappa Q) of experts who hold ``weights[t]`` at step t, to the end; watched for a while."""
+    rng = np.random.default_rng(seed)
+    horizon = len(weights)
+    agent = ExactAgent(gamma, horizon)
+    values = {w: agent.by_state(np.array(w)) @ np.array(w) for w in set(weights)}
+    course, taken = [rng.choice([MILD, SEVERE], size=patients)], []
+    for t, w in enumerate(weights):
+        q = kappa * values[w][t, course[-1]]
+        taken.append((q + rng.gumbel(size=q.shape)).argmax(axis=1))
+        course.append(NEXT[course[-1], taken[-1]])
+    return Batch(
+        obs=BURDEN[np.stack(course, axis=1)].astype(np.float32),
+        actions=np.stack(taken, axis=1),
+        lengths=rng.integers(horizon // 2 + 1, horizon + 1, size=patients),
+        terminated=np.zeros(patients, dtype=np.bool_),
+        truncated=np.ones(patients, dtype=np.bool_),
+        features=FEATURES,
+        action_names=("wait", "treat"),
+        ids=tuple(f"{i:04d}" for i in range(patients)),
+    )

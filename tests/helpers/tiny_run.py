@@ -1,0 +1,78 @@
+"""Whole runs of a few seconds: every stage does its work, only far too little of it to find anything out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from agents.policies.cloning import CloningConfig
+from agents.successor.agent import SuccessorConfig
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig
+from cirl_gym.tables.cells import read_table
+from cirl_gym.tables.columns import infer_columns
+from cirl_gym.worlds.tumour import TumourParameters
+from irl.checks.quality import QualityConfig
+from irl.preferences.inference import PosteriorConfig
+from irl.settings import DemoConfig, ExplainConfig, FitConfig
+
+ICU_TABLE = Path(__file__).resolve().parents[2] / "examples" / "icu_like.csv"
+"""The synthetic table that ships with the repository."""
+
+AGENT = SuccessorConfig(episodes=100, gradient_steps=5, batch_size=64, width=2, hidden=(16,))
+POSTERIOR = PosteriorConfig(decisions=100, plans=3, near_plans=2, bootstraps=10, budget=700)
+RUN_CLI = "import sys; from irl.commands.cli import main; sys.exit(main(sys.argv[1:]))"
+"""What the console script does, for ``python -c``."""
+
+
+def tiny_fit(**changes) -> FitConfig:
+    cloning = CloningConfig(hidden=4)
+    config = FitConfig(
+        model="ar",
+        outcome=OutcomeModelConfig.quick(),
+        agent=AGENT,
+        cloning=replace(cloning, training=replace(cloning.training, epochs=2)),
+        posterior=POSTERIOR,
+        quality=QualityConfig(weights=4, starts=2, limit=None),
+        rounds=3,
+        starts=20,
+    )
+    return replace(config, **changes)
+
+
+def tiny_demo(**changes) -> DemoConfig:
+    config = DemoConfig(
+        episodes=80,
+        test_episodes=20,
+        parameters=TumourParameters(horizon=6),
+        expert=replace(AGENT, weights_per_history=1),
+        fit=tiny_fit(),
+    )
+    return replace(config, **changes)
+
+
+def tiny_explain(frame: pd.DataFrame, features: Sequence[str], **changes) -> ExplainConfig:
+    config = ExplainConfig(infer_columns(frame, features=features), fit=tiny_fit())
+    return replace(config, **changes)
+
+
+def icu_stays(stays: int = 60) -> pd.DataFrame:
+    """The first stays of the synthetic table, every cell as text, the index counting the lines of the file."""
+    frame = read_table(ICU_TABLE)
+    return frame[frame["stay_id"].isin(frame["stay_id"].unique()[:stays])]
+
+
+def make_the_command_line_tiny(monkeypatch) -> None:
+    """What ``irl.commands.cli.main`` runs takes seconds; options that are not about how much work is done still count."""
+
+    def fit_config(gamma, quick, forbid):
+        return tiny_fit(gamma=gamma, forbid=forbid)
+
+    def demo_config(config):
+        tiny = tiny_demo()
+        return replace(config, episodes=tiny.episodes, test_episodes=20, parameters=tiny.parameters, expert=tiny.expert)
+
+    monkeypatch.setattr("irl.commands.cli._fit_config", fit_config)
+    monkeypatch.setattr(DemoConfig, "quick", demo_config)

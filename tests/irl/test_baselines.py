@@ -1,0 +1,555 @@
+"""``cirl baselines``: the methods of one table get the same, are measured alike, and are kept when a run is stopped."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from sample_result import features_of
+from small_agents import tumour_batch
+from small_batches import batch_of
+from test_cli import refused
+from test_dsfn import TINY as TINY_DSFN
+from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import act_along, returns, rollout
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import TumourWorld
+from irl.checks.metrics import accuracy, majority, repeat_last_action
+from irl.commands import baselines as baselines_command
+from irl.commands import run as commands
+from irl.commands.baselines import BaselinesConfig, baselines_run, kept_row
+from irl.commands.cli import main
+from irl.report.baselines_console import print_baselines
+from irl.result.baselines import METHODS, PAPER, Baselines, Row, chosen_methods
+from irl.result.result import Result
+from irl.settings import FitConfig
+from irl.studies import baselines as baselines_methods
+from irl.studies.baselines import DSFNLoopConfig, dsfn_answer, dsfn_note
+from irl.studies.baselines_run import load_finished, restored, settled
+from irl.studies.judge import Habit, ground_of_model, ground_of_simulator, habits
+
+DSFN = DSFNLoopConfig(TINY_DSFN, rounds=2)
+SHORT = TumourParameters(horizon=6)
+CALM = TumourParameters(horizon=6, tumour_noise=0.0, side_noise=0.0)
+TWO = ("wbc", "lactate")
+
+
+def tiny(*methods, **changes):
+    return BaselinesConfig(methods, dsfn=DSFN, **changes)
+
+
+@pytest.fixture(scope="module")
+def demo_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    commands.demo(tiny_demo(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def handed():
+    """(method, outcome model that the fit was handed, that of its agent) for every pipeline fit of :func:`of_demo`."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def of_demo(demo_run, tmp_path_factory, handed):
+    out = tmp_path_factory.mktemp("out")
+    explained, fit = baselines_methods._explained, baselines_methods.fit
+
+    def watched_fit(*arguments, model):
+        found = fit(*arguments, model=model)
+        handed[-1] += (model, found.agent.model)
+        return found
+
+    def watched(method, *arguments):
+        handed.append((method,))
+        return explained(method, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baselines_methods, "fit", watched_fit)
+        patch.setattr(baselines_methods, "_explained", watched)
+        return baselines_run(demo_run, tiny(), out), out
+
+
+@pytest.fixture(scope="module")
+def table_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explain")
+    frame = icu_stays()
+    commands.explain(frame, tiny_explain(frame, ("temperature", *TWO), outcomes=TWO, signs={"lactate": -1}), folder)
+    return folder
+
+
+class Plan:
+    """The same actions for every patient."""
+
+    def __init__(self, actions):
+        self.actions = actions
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        step = 0 if state is None else int(state[0][0])
+        return np.full(len(observation), self.actions[step]), (np.array([step + 1]),)
+
+
+def best_in_hindsight() -> float:
+    """Return of who knows the noise of the 500 patients before it comes, which nobody can exceed: of all 64 plans."""
+    phi = FeatureMap.from_parameters(SHORT, TumourWorld.features)
+    earned = [
+        returns(rollout(TumourWorld(SHORT), Plan(plan), 500, np.random.default_rng([0, 1])), phi, [-0.3, -0.7])
+        for plan in itertools.product(range(2), repeat=6)
+    ]
+    return float(np.max(earned, axis=0).mean())
+
+
+def by_method(found: Baselines) -> dict[str, Row]:
+    return {row.method: row for row in found.rows}
+
+
+class TestJudging:
+    def test_habits_by_hand(self):
+        # Actions 1 0 1 and 0 1: 1 is taken three times of five; of the two first ones 0 is the first of equals.
+        train = Batch(
+            obs=np.zeros((2, 4, 1)),
+            actions=np.array([[1, 0, 1], [0, 1, 0]]),
+            lengths=np.array([3, 2]),
+            terminated=np.array([True, True]),
+            truncated=np.array([False, False]),
+            features=("x",),
+            action_names=("a", "b"),
+            ids=("p", "q"),
+        )
+        always, again = habits(train).values()
+        assert act_along(always, train).tolist() == [[1, 1, 1], [1, 1, 0]]
+        assert act_along(again, train).tolist() == [[0, 1, 0], [0, 0, 0]]
+        assert accuracy(act_along(always, train), train) == pytest.approx((2 / 3 + 1 / 2) / 2)
+        assert accuracy(act_along(again, train), train) == pytest.approx((0 + 1 / 2) / 2)
+
+    def test_habits_are_those_of_appendix_h(self):
+        train, test = (batch_of(*a, n_actions=3) for a in (([0, 2, 1, 1], [2, 2, 1]), ([1, 1, 2], [0])))
+        for policy, chosen in zip(habits(train).values(), (majority, repeat_last_action), strict=True):
+            assert accuracy(act_along(policy, test), test) == accuracy(chosen(train, test), test)
+
+    @pytest.mark.parametrize("ground", [ground_of_simulator, ground_of_model])
+    def test_gaps_by_hand(self, ground):
+        """Patients who were never treated; without noise, and with a gamma of 0 only the first outcome counts."""
+        seen = tumour_batch(CALM, 0.0, episodes=30)
+        phi = FeatureMap.from_parameters(CALM, seen.features)
+        if ground is ground_of_simulator:
+            found = ground(CALM, seen, phi, 0.0)
+        else:
+            found = ground(OracleModel(CALM), seen, phi, 0.0, CALM.horizon)
+        never, always = (found.mu(Habit(action, 2, False), np.random.default_rng(0)) for action in (0, 1))
+        z = seen.start[:, 1].astype(np.float64)
+        by_hand = [-2.5 / 50, (np.maximum(z - 1.5, 0) - np.maximum(z - 2.5, 0)).mean() / 15]
+        np.testing.assert_allclose(found.mu_expert, never, rtol=1e-6)
+        np.testing.assert_allclose(always - never, by_hand, atol=1e-6)
+
+    def test_everybody_has_the_same_patients_and_noise(self, demo_run):
+        judge = load_finished(demo_run).judge()
+        first, second = (judge.policy(Habit(0, 2, False)) for _ in range(2))
+        assert first == second
+        never = judge._returns(judge.truth, Habit(0, 2, False))
+        played = rollout(TumourWorld(SHORT), Habit(0, 2, False), 500, np.random.default_rng([0, 1]))
+        by_hand = [
+            float((np.array([-0.3, -0.7]) * played.obs[i, 1 : n + 1] / [50, 15]).sum())
+            for i, n in enumerate(played.lengths)
+        ]
+        np.testing.assert_allclose(never, by_hand, rtol=1e-6)
+        assert first["return_"] == pytest.approx(np.mean(by_hand))
+        assert first["return_error"] == pytest.approx(np.std(by_hand, ddof=1) / np.sqrt(500))
+        ahead = judge._returns(judge.truth, judge.truth.expert) - never
+        assert first["behind"] == pytest.approx(ahead.mean())
+        assert first["behind_error"] == pytest.approx(ahead.std(ddof=1) / np.sqrt(500))
+
+    def test_weights_against_the_truth_by_hand(self, demo_run):
+        judge = load_finished(demo_run).judge()
+        assert judge.weights(np.array([-0.25, -0.75])) == {
+            "weight_error": pytest.approx(0.05),
+            "right_order": True,
+        }
+        assert judge.weights(np.array([-0.7, -0.3])) == {"weight_error": pytest.approx(0.4), "right_order": False}
+        assert judge.weights(None) == {}
+
+
+def test_a_simulated_run_in_one_table(of_demo, demo_run):
+    found, out = of_demo
+    rows = by_method(found)
+    assert tuple(rows) == (*PAPER, "expert", "majority", "repeat")
+    written = json.loads((out / "baselines.json").read_text())
+    assert written == found.as_dict()
+    assert written["rows"][0]["return"] == rows["cirl"].return_
+    assert (found.true_weights, found.gap_in) == ((-0.3, -0.7), "the simulator")
+    assert found.episodes == {"train": 65, "validation": 7, "test": 20, "patients": 500}
+    for name in ("cirl", "oracle", "mb_h", "mb_x", "dsfn", "dsfn_h"):
+        row = rows[name]
+        if row.weights is None:
+            assert name.startswith("dsfn")
+            assert "there are no weights" in row.note
+            continue
+        assert sum(map(abs, row.weights)) == pytest.approx(1)
+        assert row.weight_error == pytest.approx(abs(row.weights[0] + 0.3))
+        assert row.right_order == (row.weights[1] < row.weights[0])
+        assert (row.intervals is None) == name.startswith("dsfn")
+        assert row.note.startswith("loop: ")
+    for row in rows.values():
+        assert 0 <= row.accuracy <= 1
+        assert row.mu_gap >= 0
+        assert row.return_ < 0
+        assert row.behind == pytest.approx(rows["expert"].return_ - row.return_)
+    assert {name: row.model for name, row in rows.items()} == {
+        "cirl": "ar", "oracle": "simulator", "mb_h": "mb_h", "mb_x": "mb_x", "dsfn": None, "dsfn_h": None,
+        "cloning": None, "expert": "simulator", "majority": None, "repeat": None,
+    }  # fmt: skip
+    assert [name for name, row in rows.items() if not row.memory] == ["mb_x", "dsfn", "majority"]
+    assert max(row.return_ for row in rows.values()) < best_in_hindsight()
+    assert rows["cloning"].weights is None
+    assert rows["majority"].seconds is None
+    assert "weak evidence" in " ".join(found.notes)
+
+
+def test_references_agree_with_the_run_itself(of_demo, demo_run):
+    found, _ = of_demo
+    rows, result = by_method(found), Result.read(demo_run / "result.json")
+    assert rows["majority"].accuracy == pytest.approx(result.accuracy.majority)
+    assert rows["repeat"].accuracy == pytest.approx(result.accuracy.repeat_last_action)
+    assert rows["expert"].return_ == pytest.approx(result.returns["expert"].mean)
+    assert rows["expert"].return_error == pytest.approx(result.returns["expert"].standard_error)
+    assert found.ceiling == pytest.approx(result.accuracy.ceiling)
+    assert (rows["expert"].behind, rows["expert"].behind_error) == (0.0, 0.0)
+    treats = np.bincount(Batch.load(demo_run / "batch.npz").actions.ravel()).argmax()
+    expected = result.returns["always" if treats else "never"].mean
+    assert rows["majority"].return_ == pytest.approx(expected)
+
+
+def test_the_control_alone_gets_the_simulator(of_demo, handed):
+    assert [method for method, _, _ in handed] == ["cirl", "oracle", "mb_h", "mb_x"]
+    for method, model, world in handed:
+        assert (model is None) == (method != "oracle"), "what the fit was handed in place of step 4"
+        assert isinstance(world, OracleModel) == (method == "oracle"), "where it found its policies"
+    rows = by_method(of_demo[0])
+    assert rows["oracle"].weights != rows["cirl"].weights
+    with pytest.raises(ValueError, match="needs the simulator"):
+        baselines_methods.solve("oracle", None, None)
+
+
+def test_the_order_of_methods_and_which_others_are_asked_for_change_nothing(of_demo, demo_run, tmp_path):
+    rows = by_method(baselines_run(demo_run, tiny("dsfn", "mb_x"), tmp_path))
+    before = by_method(of_demo[0])
+    for name in ("dsfn", "mb_x"):
+        assert replace(rows[name], seconds=None) == replace(before[name], seconds=None)
+    other = by_method(baselines_run(demo_run, tiny("mb_x", seed=7), tmp_path))
+    assert other["mb_x"].weights != rows["mb_x"].weights
+    assert other["majority"] == before["majority"]
+
+
+def test_a_table_has_no_oracle_and_no_returns(table_run, tmp_path, capsys):
+    found = baselines_run(table_run, tiny("cirl", "dsfn_h", "cloning"), tmp_path)
+    assert "return" not in capsys.readouterr().out
+    rows = by_method(found)
+    assert tuple(rows) == ("cirl", "dsfn_h", "cloning", "majority", "repeat")
+    assert found.features == TWO
+    assert (found.true_weights, found.ceiling) == (None, None)
+    assert found.gap_in == "the run's own world model"
+    for row in rows.values():
+        assert row.return_ is row.behind is row.weight_error is row.right_order is None
+        assert np.isfinite(row.mu_gap)
+    assert rows["cirl"].weights[1] <= 0, "the run was told the sign of lactate"
+    assert rows["dsfn_h"].weights[1] <= 0
+    assert "oracle" not in chosen_methods((), simulated=False)
+    assert "oracle asks the simulator" in refused(capsys, "baselines", table_run, "--methods", "oracle")
+
+
+class Killed(BaseException):
+    """Not an Exception, so that no handler can swallow it."""
+
+
+class TestRows:
+    def test_a_run_that_is_stopped_goes_on(self, of_demo, demo_run, tmp_path, monkeypatch):
+        solve = baselines_command.solve
+        solved = []
+
+        def killed_at_the_third(method, *arguments):
+            if len(solved) == 2:
+                raise Killed
+            solved.append(method)
+            return solve(method, *arguments)
+
+        methods = ("mb_x", "cloning", "dsfn")
+        monkeypatch.setattr(baselines_command, "solve", killed_at_the_third)
+        (tmp_path / "baselines.json").write_text("of an older call")
+        with pytest.raises(Killed):
+            baselines_run(demo_run, tiny(*methods), tmp_path)
+        assert not (tmp_path / "baselines.json").exists()
+        assert {path.name for path in (tmp_path / "rows").iterdir()} == {"mb_x.json", "cloning.json"}
+        before = json.loads((tmp_path / "rows" / "mb_x.json").read_text())["row"]["seconds"]
+
+        solved.clear()
+        found = baselines_run(demo_run, tiny(*methods), tmp_path)
+        assert solved == ["dsfn"]
+        rows, whole = by_method(found), by_method(of_demo[0])
+        assert rows["mb_x"].seconds == before
+        for method in methods:
+            assert replace(rows[method], seconds=None) == replace(whole[method], seconds=None)
+
+    def test_a_row_is_only_taken_for_the_same_settings(self, of_demo, demo_run, tmp_path, monkeypatch):
+        solved = []
+
+        def noted(method, given, *arguments):
+            solved.append(method)
+            raise ValueError("not today")
+
+        monkeypatch.setattr(baselines_command, "solve", noted)
+        monkeypatch.setattr(baselines_command, "_references", lambda *arguments: [])
+
+        def asked(run, config):
+            """Which methods are made anew, by a call whose folder holds all rows of an earlier one."""
+            out = tmp_path / "out"
+            shutil.rmtree(out, ignore_errors=True)
+            shutil.copytree(of_demo[1], out)
+            solved.clear()
+            try:
+                baselines_run(run, config, out)
+            except ValueError as error:
+                assert "not today" in str(error)  # noqa: PT017
+            return solved.copy()
+
+        assert asked(demo_run, tiny()) == []
+        assert asked(demo_run, tiny(seed=1)) == list(PAPER)
+        # The copy's settings and DSFN's are their own.
+        other_dsfn = BaselinesConfig(dsfn=replace(DSFN, rounds=3))
+        assert asked(demo_run, other_dsfn) == ["dsfn", "dsfn_h"]
+        assert "cloning" in asked(demo_run, tiny(quick=True))
+        copied = tmp_path / "run"
+        shutil.copytree(demo_run, copied)
+        assert asked(copied, tiny()) == []
+        with monkeypatch.context() as patch:
+            patch.setattr(baselines_command, "code_digest", lambda: "of another version")
+            assert asked(copied, tiny()) == list(PAPER)
+        batch = Batch.load(copied / "batch.npz")
+        batch.take(np.arange(len(batch) - 1)).save(copied / "batch.npz")
+        assert asked(copied, tiny()) == list(PAPER)
+
+    def test_only_a_whole_row_is_taken(self, of_demo, tmp_path):
+        path = tmp_path / "cloning.json"
+        whole = (of_demo[1] / "rows" / "cloning.json").read_text()
+        settings = json.loads(whole)["settings"]
+        path.write_text(whole)
+        assert kept_row(path, "cloning", settings) == by_method(of_demo[0])["cloning"]
+        assert kept_row(path, "cloning", settings | {"seed": 5}) is None
+        assert kept_row(tmp_path / "absent.json", "cloning", settings) is None
+        renamed = json.dumps(json.loads(whole) | {"row": json.loads(whole)["row"] | {"method": "ar"}})
+        for damaged in ("", whole[:100], "[]", '{"schema": 1}', whole.replace('"accuracy"', '"acuracy"'), renamed):
+            path.write_text(damaged)
+            assert kept_row(path, "cloning", settings) is None
+
+    def test_a_method_that_fails_says_so_and_the_others_go_on(self, demo_run, tmp_path, monkeypatch, capsys):
+        solve = baselines_command.solve
+
+        def half(method, *arguments):
+            if method == "dsfn":
+                raise ValueError("it did not stay finite")
+            if method == "mb_x":
+                raise RuntimeError("a bug")
+            return solve(method, *arguments)
+
+        monkeypatch.setattr(baselines_command, "solve", half)
+        asked = ("baselines", str(demo_run), "--methods", "dsfn", "mb_x", "cloning", "--out", str(tmp_path))
+        assert main([*asked]) == 2
+        told = capsys.readouterr()
+        assert "2 of 3 methods failed (dsfn: it did not stay finite; mb_x: a bug)" in told.err
+        assert "RuntimeError" in told.err, "what nobody expected leaves its traceback"
+        assert "DSFN: failed: it did not stay finite." in told.out
+        rows = {row["method"]: row for row in json.loads((tmp_path / "baselines.json").read_text())["rows"]}
+        assert rows["dsfn"]["error"] == "it did not stay finite"
+        assert rows["dsfn"]["accuracy"] is rows["dsfn"]["weights"] is None
+        assert rows["cloning"]["error"] is None
+        assert rows["cloning"]["accuracy"] > 0
+        assert {path.name for path in (tmp_path / "rows").iterdir()} == {"cloning.json"}, "a failure is tried again"
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--methods", "cirl", "sing"], "'sing' is not a method; the methods are cirl, oracle, mb_h"),
+            (["--methods", "cirl", "cirl"], "a name is there twice"),
+            (["--seed", "-1"], "seed must not be negative"),
+        ],
+    )
+    def test_options(self, arguments, words, demo_run, tmp_path, capsys):
+        out = tmp_path / "out"
+        assert words in refused(capsys, "baselines", demo_run, *arguments, "--out", out)
+        assert not out.exists()
+
+    @pytest.mark.parametrize("lost", ["result.json", "config.json", "batch.npz", "test.npz", "expert.npz"])
+    def test_a_folder_that_lacks_a_file(self, lost, demo_run, tmp_path, capsys):
+        folder = tmp_path / "run"
+        shutil.copytree(demo_run, folder)
+        (folder / lost).unlink()
+        told = refused(capsys, "baselines", folder)
+        assert "is not the folder of a whole run" in told
+        assert lost in told
+        assert not (folder / "rows").exists()
+
+    def test_other_folders(self, table_run, demo_run, tmp_path, capsys):
+        assert "nothing is not the folder of a whole run" in refused(capsys, "baselines", tmp_path / "nothing")
+        folder = tmp_path / "run"
+        shutil.copytree(table_run, folder)
+        (folder / "outcome_model.npz").unlink()
+        assert "outcome_model.npz" in refused(capsys, "baselines", folder)
+        shutil.copy(demo_run / "config.json", folder / "config.json")
+        assert "is not the folder of a whole run" in refused(capsys, "baselines", folder)
+        config = json.loads((demo_run / "config.json").read_text())
+        shutil.rmtree(folder)
+        shutil.copytree(demo_run, folder)
+        for content, words in (
+            (config | {"command": "sing"}, "not the configuration of cirl demo or cirl explain"),
+            (config | {"fit": {"gamme": 0.9}}, "fit has a field 'gamme' that this version does not know"),
+            ({name: value for name, value in config.items() if name != "kappa"}, "it lacks 'kappa'"),
+        ):
+            (folder / "config.json").write_text(json.dumps(content))
+            assert words in refused(capsys, "baselines", folder)
+
+
+def test_drawn_weights_are_not_an_answer():
+    def said(rounds, *, warm, best, imitation="imitation"):
+        found = SimpleNamespace(
+            loop=SimpleNamespace(rounds=[None] * rounds, stop="enough"),
+            warm_start=warm,
+            best=best,
+            imitation=None if imitation is None else SimpleNamespace(policy=imitation),
+            already_matched=imitation is not None and not warm,
+            policy="of round K",
+            weights="w_K",
+        )
+        return *dsfn_answer(found), dsfn_note(found)
+
+    assert said(3, warm=True, best=1) == ("of round K", "w_K", "loop: 3 rounds, a round changed little")
+    policy, weights, note = said(2, warm=False, best=1)
+    assert (policy, weights) == ("of round K", "w_K")
+    assert note.endswith("left nothing to explain, so it began with drawn weights")
+    policy, weights, note = said(1, warm=False, best=0)
+    assert (policy, weights) == ("imitation", None)
+    assert note.startswith("loop: 1 round, a round changed little; already matched: ")
+    assert note.endswith("there are no weights, and the policy is the imitation")
+    policy, weights, note = said(1, warm=False, best=0, imitation=None)
+    assert (policy, weights) == ("of round K", None)
+    assert note.endswith("there are no weights")
+    assert "already matched" not in note
+
+
+def test_settings_come_back_from_a_file(demo_run):
+    saved = json.loads((demo_run / "config.json").read_text())["fit"]
+    assert restored(FitConfig(), saved, "fit") == tiny_fit()
+    assert restored(FitConfig(), {"rounds": 7}, "fit") == FitConfig(rounds=7)
+
+
+def test_all_methods_have_the_discount_factor_that_the_run_chose():
+    asked = tiny_fit(gamma=0.9, choose_gamma=(0.5, 0.9), windows=(0, 3))
+    assert settled(asked, {"chosen": 0.5}) == tiny_fit(gamma=0.5)
+    assert settled(asked, None) == tiny_fit(gamma=0.9)
+
+
+def test_quick_keeps_the_outcome_model_of_the_run():
+    run = tiny_fit(model="crn", outcome=replace(tiny_fit().outcome, relative=("x",), members=3))
+    quick = BaselinesConfig(quick=True).of_fit(run)
+    assert (quick.model, quick.outcome.relative, quick.outcome.members) == ("crn", ("x",), 1)
+    assert BaselinesConfig().of_fit(run) == run
+    assert BaselinesConfig(quick=True).of_dsfn().rounds == 5
+    assert BaselinesConfig(quick=True, dsfn=DSFN).of_dsfn() == DSFN, "what is less work already stays as it is"
+
+
+def test_a_new_run_takes_the_table_away(demo_run, of_demo, tmp_path, monkeypatch):
+    shutil.copy(of_demo[1] / "baselines.json", tmp_path / "baselines.json")
+    monkeypatch.setattr(commands, "simulate", lambda *arguments: (_ for _ in ()).throw(Killed))
+    with pytest.raises(Killed):
+        commands.demo(tiny_demo(), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "sing"}, "method must be one of"),
+        ({"weights": (0.5, 0.6)}, "L1 norm 1"),
+        ({"accuracy": 1.1}, r"accuracy must lie in \[0, 1\]"),
+        ({"mu_gap": -0.1}, "mu_gap must not be negative"),
+        ({"behind": np.nan}, "finite"),
+        ({"intervals": {"a": (1.0, 0.0)}}, "interval of a must be"),
+        ({"memory": 1}, "memory must be bool"),
+        ({"error": "why", "accuracy": 0.5}, "it failed, and yet it has accuracy"),
+    ],
+)
+def test_rows_check_what_they_promise(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Row(**({"method": "cirl"} | changes))
+
+
+def whole_table(d: int, truth: bool) -> Baselines:
+    names = features_of(d)
+    w = np.full(d, -1 / d)
+    rows = [
+        Row(
+            method=name,
+            model="crn",
+            memory=True,
+            weights=w,
+            intervals=dict.fromkeys(names, (-1.0, 0.0)),
+            weight_error=0.1234 if truth else None,
+            right_order=True if truth else None,
+            mu_gap=0.1,
+            accuracy=0.5,
+            **({"return_": -2.5, "return_error": 0.05, "behind": 0.1, "behind_error": 0.01} if truth else {}),
+            seconds=3661.0,
+            note="loop: [red] rounds",
+        )
+        for name in METHODS
+    ]
+    rows.append(Row(method="majority", mu_gap=0.1, accuracy=0.5))
+    return Baselines(
+        run="[b]run",
+        features=names,
+        true_weights=w if truth else None,
+        ceiling=0.9 if truth else None,
+        gap_in="the simulator",
+        episodes={"train": 1, "validation": 1, "test": 1},
+        seed=0,
+        quick=False,
+        rows=tuple(rows),
+        notes=("A note.",),
+    )
+
+
+@pytest.mark.parametrize(("d", "truth"), [(2, True), (15, False)])
+def test_what_is_printed_fits_and_is_never_markup(d, truth):
+    found = whole_table(d, truth)
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_baselines(found, console=console)
+    text = console.export_text()
+    assert "loop: [red] rounds" in text
+    assert max(map(len, text.splitlines())) <= 80
+    for name in (*METHODS.values(), "most frequent"):
+        assert name in text
+    assert ("0.123" in text) == truth
+    assert ("and 9 smaller" in text) == (d == 15)
+    assert ("± 0.050" in text) == truth
+
+
+def test_a_table_checks_what_it_promises():
+    found = whole_table(2, True)
+    with pytest.raises(ValueError, match="a method has two rows"):
+        replace(found, rows=(*found.rows, found.rows[0]))
+    with pytest.raises(ValueError, match="row cirl: not of 3 features"):
+        replace(found, features=("a", "b", "c"), true_weights=None)
+    with pytest.raises(ValueError, match="true_weights must be 2 numbers"):
+        replace(found, true_weights=(1.0,))

@@ -1,0 +1,340 @@
+"""The command line: every fault is one clear error and exit status 2, never a traceback; every row is accounted for."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import pandas as pd
+import pytest
+from small_tables import ICU_DATA, put, without, write
+from tiny_run import icu_stays, make_the_command_line_tiny
+
+from agents.successor.agent import SuccessorAgent
+from cirl_gym.outcome_models.store import load_model
+from cirl_gym.wrappers.learned_reward import load_reward
+from irl.commands.cli import known_signs, main
+from irl.result.result import Result
+
+TWO = ("--features", "temperature", "wbc")
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """Commands take seconds, and write below a folder that nobody else uses."""
+    make_the_command_line_tiny(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys, *arguments) -> str:
+    """The message of a command that must fail as bad input fails."""
+    assert main([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("cirl: error: ")
+    assert "Traceback" not in captured.err + captured.out
+    assert captured.err.count("cirl: error") == 1
+    return captured.err.removeprefix("cirl: error: ").rstrip("\n")
+
+
+def left_by_tyro(*arguments) -> int | str | None:
+    """Exit status of a command line that is answered by the parser itself."""
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    return left.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["demo", "explain", "What were they trading off?"]),
+        (["demo", "--help"], ["--weights", "--gamma", "--kappa", "--episodes", "--quick", "--seed", "--out"]),
+        (["explain", "--help"], ["--id", "--time", "--action", "--features", "--lower-is-better", "--sign", "--out"]),
+    ],
+)
+def test_help_is_readable(arguments, words, capsys):
+    assert left_by_tyro(*arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    for word in words:
+        assert word in captured.out
+    assert "Args:" not in captured.out
+    assert "MISSING" not in captured.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["show"],
+        ["demo", "--wieghts", "-0.3", "-0.7"],
+        ["demo", "--weights", "-0.3"],
+        ["demo", "--seed", "one"],
+        ["demo", "--model", "oracle"],
+        ["explain"],
+        ["explain", "table.csv", "--end", "never"],
+    ],
+)
+def test_a_wrong_option_exits_with_2(arguments, capsys):
+    assert left_by_tyro(*arguments) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err + captured.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "0", "0"], "weights must have an L1 norm above 0 and at most 1, got (0.0, 0.0)"),
+        (["--weights", "-0.8", "-0.7"], "weights must have an L1 norm above 0 and at most 1, got (-0.8, -0.7)"),
+        (["--weights", "nan", "-0.7"], "weights must have an L1 norm above 0 and at most 1, got (nan, -0.7)"),
+        (["--gamma", "1.5"], "gamma must lie between 0 and 1, got 1.5"),
+        (["--gamma", "-0.1"], "gamma must lie between 0 and 1, got -0.1"),
+        (["--gamma", "nan"], "gamma must lie between 0 and 1, got nan"),
+        (["--kappa", "-1"], "kappa must be a finite number, not negative, got -1.0"),
+        (["--kappa", "inf"], "kappa must be a finite number, not negative, got inf"),
+        (["--episodes", "3"], "episodes must be at least 20 and test_episodes 2, got 3"),
+        (["--seed", "-1"], "seed must not be negative, got -1"),
+    ],
+)
+def test_a_demo_out_of_range_is_refused_and_takes_nothing_away(arguments, message, tmp_path, capsys):
+    (tmp_path / "result.json").write_text("of an earlier run")
+    assert message in refused(capsys, "demo", "--out", tmp_path, *arguments)
+    assert (tmp_path / "result.json").read_text() == "of an earlier run"
+
+
+def test_a_demo_with_options_runs(tiny, capsys):
+    options = [
+        "--weights",
+        "-0.5",
+        "-0.5",
+        "--gamma",
+        "0.9",
+        "--kappa",
+        "50",
+        "--seed",
+        "3",
+        "--out",
+        "here",
+        "--quick",
+    ]
+    assert main(["demo", *options]) == 0
+    captured = capsys.readouterr()
+    assert "Weights (sizes add up to 1)" in captured.out
+    assert "[1/9] expert" in captured.err
+    assert "[9/9] evaluation: done" in captured.err
+    result = Result.read(tiny / "here" / "result.json")
+    assert result.true_weights == (-0.5, -0.5)
+    assert result.seed == 3
+    assert result.config["kappa"] == 50
+    assert result.config["fit"]["gamma"] == 0.9
+
+
+def test_the_folder_must_be_a_folder(tiny, capsys):
+    (tiny / "taken").write_text("a file")
+    assert "taken" in refused(capsys, "demo", "--quick", "--out", "taken")
+
+
+def test_being_stopped_is_said_and_exits_with_130(tiny, monkeypatch, capsys):
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("irl.commands.run.simulate", stopped)
+    assert main(["demo", "--quick", "--out", "here"]) == 130
+    error = capsys.readouterr().err
+    assert "cirl: stopped; what was not finished left nothing" in error
+    assert "Traceback" not in error
+    assert not (tiny / "here" / "result.json").exists()
+
+
+FIRST, SECOND = "000700", "000707"
+"""The first two stays of the table: lines 2 and 3, and from line 4 on."""
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "cell", "words"),
+    [
+        (4, "antibiotic", "", ["column 'antibiotic'", f"id '{SECOND}'", "line 4", "the action is missing"]),
+        (4, "antibiotic", "NaN", ["column 'antibiotic'", f"id '{SECOND}'", "line 4", "the action is missing"]),
+        (5, "wbc", "high", ["column 'wbc'", f"id '{SECOND}'", "line 5", "'high' is not a number"]),
+        (5, "wbc", "1e30", ["column 'wbc'", f"id '{SECOND}'", "line 5", "1e30 is beyond 1e+09"]),
+        (5, "wbc", "inf", ["column 'wbc'", f"id '{SECOND}'", "line 5", "'inf' is not a number"]),
+        (5, "bin", "", ["column 'bin'", f"id '{SECOND}'", "line 5", "the time is empty"]),
+        (5, "subject_id", "", ["column 'subject_id'", "line 5"]),
+        (5, "bin", "0", [f"id '{SECOND}'", "line 5", "the id and time of another row", "--duplicates"]),
+    ],
+)
+def test_one_bad_cell_is_named(line, column, cell, words, tiny, capsys):
+    table = write(tiny / "table.csv", put(icu_stays(), line, column, cell))
+    message = refused(capsys, "explain", table, *TWO)
+    for word in words:
+        assert word in message
+    assert not (tiny / "runs").exists()
+
+
+def test_a_last_row_that_breaks_the_rule_is_named(tiny, capsys):
+    frame = icu_stays()
+    last = int(frame.index[frame["stay_id"] == SECOND][-1])
+    message = refused(capsys, "explain", write(tiny / "table.csv", put(frame, last, "antibiotic", "1")), *TWO)
+    assert f"column 'antibiotic', id '{SECOND}', line {last}: the last row of the id has an action" in message
+    assert "--last-row drop_action" in message
+    message = refused(capsys, "explain", write(tiny / "table.csv", without(frame, last)), *TWO)
+    assert f"id '{SECOND}', line {last - 1}" in message
+
+
+def test_one_action_only_is_named(tiny, capsys):
+    frame = icu_stays()
+    frame.loc[frame["antibiotic"] == "0", "antibiotic"] = "1"
+    message = refused(capsys, "explain", write(tiny / "table.csv", frame), *TWO)
+    assert "column 'antibiotic': only one action, '1', is ever taken" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.csv", "", ["empty.csv", "the file is empty"]),
+        ("header.csv", "stay_id,bin,a\n", ["header.csv", "not one row"]),
+        ("ragged.csv", "stay_id,bin,a\n1,2\n", ["ragged.csv, line 2", "2 fields, but the header has 3"]),
+        ("table.xlsx", "", ["table.xlsx", ".csv, .csv.gz and .parquet"]),
+        (None, "", ["absent.csv: there is no such file"]),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(name, content, words, tiny, capsys):
+    if name is not None:
+        (tiny / name).write_text(content)
+    message = refused(capsys, "explain", tiny / (name or "absent.csv"))
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--features", "temperature", "wcb"], "the table has no column 'wcb'"),
+        ([*TWO, "--id", "stay"], "the table has no column 'stay'"),
+        ([*TWO, "--action", "drug"], "the table has no column 'drug'"),
+        ([*TWO, "--group", "patient"], "the table has no column 'patient'"),
+        (["--features", "temperature"], "a trade-off needs two outcomes, got temperature"),
+        ([*TWO, "--outcomes", "wbc"], "a trade-off needs two outcomes, got wbc; name more by --outcomes"),
+        ([*TWO, "--outcomes", "wbc", "wcb"], "--outcomes: 'wcb' is not a feature; the features are temperature, wbc"),
+        ([*TWO, "--outcomes", "wbc", "lactate"], "--outcomes: 'lactate' is not a feature"),
+        ([*TWO, "--static", "sodium"], "column 'sodium', id '000707', line 5"),
+        ([*TWO, "--static", "age"], "the table has no column 'age'"),
+        ([*TWO, "--static", "sodium", "--outcomes", "sodium", "wbc"], "--outcomes: 'sodium' is static; no action"),
+        ([*TWO, "--static", "sodium", "--lag", "sodium"], "lag: 'sodium' is static"),
+        ([*TWO, "--static", "sodium", "--sign", "sodium=-1"], "--sign: 'sodium' is not an outcome"),
+        ([*TWO, "--action", "antibiotic", "wbc"], "a column cannot play two parts: 'wbc'"),
+        ([*TWO, "--action", "antibiotic", "drug"], "the table has no column 'drug'"),
+        ([*TWO, "--sign", "lactate=-1"], "--sign: 'lactate' is not an outcome"),
+        ([*TWO, "--lower-is-better", "lactate"], "--lower-is-better: 'lactate' is not an outcome"),
+        ([*TWO, "--sign", "wbc"], "--sign takes NAME=-1 or NAME=+1, got 'wbc'"),
+        ([*TWO, "--sign", "wbc=2"], "--sign takes NAME=-1 or NAME=+1, got 'wbc=2'"),
+        ([*TWO, "--sign", "wbc=+1", "--lower-is-better", "wbc"], "--sign: 'wbc' is given two different signs"),
+        ([*TWO, "--lag", "lactate"], "lag: 'lactate' is not among the features"),
+        ([*TWO, "--end", "truncated"], "leave out --end"),
+        ([*TWO, "--gamma", "2"], "gamma must lie between 0 and 1, got 2.0"),
+        ([*TWO, "--seed", "-3"], "seed must not be negative, got -3"),
+    ],
+)
+def test_a_wrong_option_of_a_table_is_named(options, message, tiny, capsys):
+    table = write(tiny / "table.csv", icu_stays())
+    assert message in refused(capsys, "explain", table, *options)
+
+
+def test_ids_007_and_7_are_two_stays(tiny, capsys):
+    frame = icu_stays()
+    frame["stay_id"] = frame["stay_id"].replace({FIRST: "007", SECOND: "7"})
+    table = write(tiny / "table.csv", frame)
+    assert main(["explain", str(table), *TWO, "--lower-is-better", "wbc", "--out", "here"]) == 0
+    printed = capsys.readouterr().out
+    assert f"{len(frame)} rows read, {len(frame)} used: 60 episodes of" in printed
+    result = Result.read(tiny / "here" / "result.json")
+    assert result.table is not None
+    assert result.table["episodes"]["used"] == 60
+    assert result.intervals["wbc"][1] <= 0
+    parts = result.episodes
+    assert parts.train + parts.validation + parts.test == 60
+
+
+def test_some_outcomes_static_columns_and_two_decisions(tiny, capsys):
+    frame = icu_stays()
+    frame["age"] = frame["subject_id"].map(lambda name: str(30 + int(name[-2:]) % 50))
+    sodium = pd.to_numeric(frame["sodium"]).fillna(140)
+    frame["fluid"] = (sodium < sodium.median()).astype(int).astype(str).where(frame["antibiotic"] != "", "")
+    table = write(tiny / "table.csv", frame)
+    options = ["--features", "temperature", "wbc", "lactate", "--outcomes", "lactate", "temperature"]
+    options += ["--static", "age", "--action", "antibiotic", "fluid", "--lower-is-better", "lactate", "--out", "here"]
+    assert main(["explain", str(table), *options]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "4 features: temperature, wbc, lactate, age (static: age)" in printed
+    assert "4 actions, the combinations that were taken: antibiotic=0, fluid=0; antibiotic=0, fluid=1;" in printed
+    assert "Of 4 observed features 2 are weighed as outcomes" in printed
+    result = Result.read(tiny / "here" / "result.json")
+    assert result.features == ("lactate", "temperature")
+    assert set(result.intervals) == set(result.config["ranges"]) == {"lactate", "temperature"}
+    assert result.weights[0] <= 0
+    assert result.config["outcomes"] == ["lactate", "temperature"]
+    assert result.config["columns"]["features"] == ["temperature", "wbc", "lactate", "age"]
+    assert result.config["columns"]["action"] == ["antibiotic", "fluid"]
+    assert result.table is not None
+    assert result.table["actions"][2] == {"antibiotic": "1", "fluid": "0"}
+
+    env = gym.make("CIRLCounterfactual-v0", run=tiny / "here")
+    obs, _ = env.reset(seed=0)
+    assert obs.shape == (4 + 4,)
+    following, reward, *_, info = env.step(3)
+    assert following[3] == obs[3]
+    assert reward == pytest.approx(float(info["phi"] @ result.weights))
+    world = load_model(tiny / "here" / "outcome_model.npz")
+    agent = SuccessorAgent.load(tiny / "here" / "agent.npz", world)
+    assert agent.policy(result.weights).predict(obs[None], deterministic=True)[0].shape == (1,)
+    learned = load_reward(tiny / "here").among(("temperature", "wbc", "lactate", "age"))
+    assert learned(following[:4]) == pytest.approx(reward, abs=1e-6)
+
+
+def test_without_words_on_outcomes_all_that_can_change_are_weighed(tiny):
+    frame = icu_stays().assign(age="50")
+    frame.loc[frame["subject_id"] > "1", "age"] = "60"
+    table = write(tiny / "table.csv", frame)
+    assert main(["explain", str(table), *TWO, "--static", "age", "--out", "here"]) == 0
+    result = Result.read(tiny / "here" / "result.json")
+    assert result.features == ("temperature", "wbc")
+    assert result.config["outcomes"] == ["temperature", "wbc"]
+    assert result.config["columns"]["static"] == ["age"]
+
+
+def test_repairs_are_counted_in_what_is_printed(tiny, capsys):
+    frame = icu_stays()
+    again = frame.loc[[4]]
+    lone = put(put(frame.loc[[4]], 4, "stay_id", "alone"), 4, "antibiotic", "")
+    gap = put(frame, 5, "wbc", "")
+    table = write(tiny / "table.csv", pd.concat([gap, again, lone]))
+    assert main(["explain", str(table), *TWO, "--out", "here"]) == 0
+    printed = capsys.readouterr().out
+    counts = json.loads((tiny / "here" / "result.json").read_text())["table"]["rows"]
+    assert counts == {"read": len(frame) + 2, "used": len(frame), "identical": 1, "merged": 0, "lone": 1}
+    assert f"{len(frame) + 2} rows read, {len(frame)} used" in printed
+    assert "identical" in printed
+    before = (frame["wbc"] == "").sum()
+    assert f"wbc: {before + 1} empty" in printed
+
+
+def test_what_is_said_of_signs():
+    names = ("a", "b=c", "d")
+    assert known_signs(names, (), ()) == {}
+    assert known_signs(names, ("a",), ("b=c=+1", "d=1", "a=-1")) == {"a": -1, "b=c": 1, "d": 1}
+    for bad in ("=-1", "a=", "a=-", "a=-1.0"):
+        with pytest.raises(ValueError, match="--sign"):
+            known_signs(names, (), (bad,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("real", [False, True])
+def test_a_first_look_at_a_table_ends(real, tmp_path, capsys):
+    source = ICU_DATA / "icu_antibiotics_mimic4_demo_24h.csv"
+    if real and not source.is_file():
+        pytest.skip(f"needs {source}, which is not part of the repository")
+    table = source if real else write(tmp_path / "table.csv", icu_stays(250))
+    assert main(["explain", str(table), *TWO, "--quick", "--out", str(tmp_path / "here")]) == 0
+    result = Result.read(tmp_path / "here" / "result.json")
+    assert sum(map(abs, result.weights)) == pytest.approx(1)
+    assert f"majority {result.accuracy.majority:.3f}" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,306 @@
+"""Whole commands with far too little work: what they write is whole, complete, and the same for the same seed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from small_tables import ICU_DATA
+from tiny_run import icu_stays, tiny_demo, tiny_explain
+
+from agents.policies.cloning import CloningPolicy
+from agents.successor.agent import SuccessorAgent
+from cirl_gym.data.batch import Batch
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.store import load_model
+from cirl_gym.tables.cells import read_table
+from cirl_gym.tables.read import prepare_table
+from cirl_gym.worlds.tumour import TumourParameters
+from irl.commands import run as commands
+from irl.report.what_if import imagine
+from irl.result.result import Result
+
+KEYS = {
+    *("schema", "features", "weights", "intervals", "identified_set", "mu_expert", "margin", "rounds", "accuracy"),
+    *("returns", "model_error", "seconds", "seed", "config", "versions"),
+}
+"""What the result must have; it may have more."""
+MODELS = ("outcome_model.npz", "agent.npz", "cloning.npz", "posterior.npz")
+DEMO_FILES = {"result.json", "config.json", "report.html", "batch.npz", "test.npz", "expert.npz", *MODELS}
+THREE = ("temperature", "wbc", "lactate")
+
+
+@pytest.fixture(scope="module")
+def demo_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    commands.demo(tiny_demo(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory):
+    """Result and folder of an explanation with one sign known."""
+    folder = tmp_path_factory.mktemp("explain")
+    frame = icu_stays()
+    return commands.explain(frame, tiny_explain(frame, THREE, signs={"temperature": -1, "lactate": -1}), folder), folder
+
+
+def content(folder):
+    """The result without what a clock says."""
+    found = json.loads((folder / "result.json").read_text())
+    found.pop("seconds")
+    for entry in found["rounds"]:
+        entry.pop("seconds")
+    return found
+
+
+def test_a_demo_writes_every_file(demo_folder):
+    assert {path.name for path in demo_folder.iterdir()} == DEMO_FILES
+    page = (demo_folder / "report.html").read_text()
+    assert page.rstrip().endswith("</html>")
+    assert "side_effects" in page.replace("<wbr>", "")
+
+
+def test_the_result_has_every_key(demo_folder):
+    found = json.loads((demo_folder / "result.json").read_text())
+    assert set(found) >= KEYS
+    assert found["features"] == ["tumour", "side_effects"]
+    assert sum(map(abs, found["weights"])) == pytest.approx(1, abs=1e-9)
+    for name, weight in zip(found["features"], found["weights"], strict=True):
+        low, high = found["intervals"][name]
+        assert low <= weight <= high <= 0
+    keys = {"k", "w", "mu", "lambda", "margin", "seconds", "agreement", "changed"}
+    assert [set(entry) for entry in found["rounds"]] == [keys] * len(found["rounds"])
+    assert set(found["accuracy"]) == {"cirl", "cloning", "majority", "repeat_last_action", "ceiling"}
+    assert all(0 <= value <= 1 for value in found["accuracy"].values())
+    assert set(found["returns"]) == {"expert", "cirl", "cloning", "random", "never", "always"}
+    assert found["model_error"]["factual"] > 0
+    assert found["model_error"]["counterfactual"] > 0
+    assert list(found["seconds"]) == [
+        *("expert", "batch", "outcome model", "candidate policies", "max-margin loop", "weights"),
+        *("quality control", "behaviour cloning", "evaluation"),
+    ]
+    assert found["seed"] == 0
+    assert found["true_weights"] == pytest.approx([-0.3, -0.7])
+    episodes = found["episodes"]
+    assert (episodes["train"], episodes["validation"], episodes["test"]) == (72, 8, 20)
+
+
+def test_the_result_is_read_as_it_was_written(demo_folder):
+    result = Result.read(demo_folder / "result.json")
+    assert result.as_dict() == json.loads((demo_folder / "result.json").read_text())
+
+
+def test_the_configuration_is_that_of_the_run(demo_folder):
+    config = json.loads((demo_folder / "config.json").read_text())
+    assert config["command"] == "demo"
+    assert {name.name for name in fields(tiny_demo())} | {"command"} == set(config)
+    assert config["parameters"]["horizon"] == 6
+    assert config["fit"]["agent"]["gradient_steps"] == 5
+    used = json.loads((demo_folder / "result.json").read_text())["config"]
+    assert used == config | {"ranges": {"tumour": [0.0, 50.0], "side_effects": [0.0, 15.0]}}
+
+
+def test_every_model_loads_and_acts(demo_folder):
+    batch = Batch.load(demo_folder / "batch.npz")
+    assert len(batch) == 72
+    world = load_model(demo_folder / "outcome_model.npz")
+    agent = SuccessorAgent.load(demo_folder / "agent.npz", world)
+    expert = SuccessorAgent.load(demo_folder / "expert.npz", OracleModel(TumourParameters(horizon=6)))
+    cloning = CloningPolicy.load(demo_folder / "cloning.npz", np.random.default_rng(0))
+    first = np.concatenate([batch.start, np.zeros((len(batch), 2))], axis=1).astype(np.float32)
+    for policy in (agent.policy([-0.3, -0.7]), expert.policy([-0.3, -0.7]), cloning):
+        actions, _ = policy.predict(first, deterministic=True)
+        assert actions.shape == (72,)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo_folder, tmp_path):
+    commands.demo(tiny_demo(), tmp_path / "again")
+    commands.demo(tiny_demo(seed=1), tmp_path / "other")
+    assert content(tmp_path / "again") == content(demo_folder)
+    other = content(tmp_path / "other")
+    assert other["weights"] != content(demo_folder)["weights"]
+    assert other["mu_expert"] != content(demo_folder)["mu_expert"]
+    for name in ("config.json", "batch.npz", "test.npz", "expert.npz", *MODELS):
+        assert (tmp_path / "again" / name).read_bytes() == (demo_folder / name).read_bytes(), name
+        assert (tmp_path / "other" / name).read_bytes() != (demo_folder / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("weights", [(-1.0, 0.0), (0.0, -1.0), (0.5, -0.5)])
+def test_corner_and_mixed_weights_run_to_the_end(weights, tmp_path):
+    result = commands.demo(tiny_demo(weights=weights), tmp_path)
+    assert result.true_weights == pytest.approx(weights)
+    assert sum(map(abs, result.weights)) == pytest.approx(1)
+    assert Result.read(tmp_path / "result.json") == result
+
+
+def test_patients_who_outlive_all_of_the_batch_are_no_trouble(tmp_path):
+    # Untreated tumours grow so fast here that no episode of an expert who never treats reaches the horizon.
+    parameters = TumourParameters(horizon=20, tumour_drift=8.0, tumour_start_sd=1.0)
+    result = commands.demo(tiny_demo(weights=(0.0, -1.0), parameters=parameters), tmp_path)
+    assert Batch.load(tmp_path / "batch.npz").horizon < 20
+    assert SuccessorAgent.load(tmp_path / "agent.npz", load_model(tmp_path / "outcome_model.npz")).horizon == 20
+    assert result.returns is not None
+
+
+def test_an_explanation_keeps_signs_and_reports_all(explained):
+    result, folder = explained
+    assert {path.name for path in folder.iterdir()} == {
+        "result.json",
+        "config.json",
+        "report.html",
+        "batch.npz",
+        "test.npz",
+        *MODELS,
+    }
+    assert Result.read(folder / "result.json") == result
+    assert set(json.loads((folder / "result.json").read_text())) >= KEYS
+    assert result.features == THREE
+    for name in ("temperature", "lactate"):
+        assert result.intervals[name][0] <= result.intervals[name][1] <= 0
+        assert result.identified_set.ranges[name][1] <= 1e-9
+        assert result.weights[THREE.index(name)] <= 0
+    met = result.accuracy
+    assert all(0 <= value <= 1 for value in (met.cirl, met.cloning, met.majority, met.repeat_last_action))
+    assert met.ceiling is None
+    assert result.returns is None
+    assert result.true_weights is None
+    assert result.model_error.counterfactual is None
+    assert result.model_error.factual > 0
+
+
+def test_an_explanation_accounts_for_every_row(explained, capsys):
+    result, folder = explained
+    frame = icu_stays()
+    assert result.table is not None
+    assert result.table["rows"]["read"] == len(frame)
+    assert sum(value for name, value in result.table["rows"].items() if name != "read") == len(frame)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["columns"]["group"] == "subject_id"
+    assert config["signs"] == {"temperature": -1, "lactate": -1}
+
+
+def test_no_patient_is_in_two_parts(explained):
+    # The split that an explanation makes for its seed: the numbers of its result say that it is this one.
+    result, _ = explained
+    frame = icu_stays()
+    table = prepare_table(frame, tiny_explain(frame, THREE).columns, rng=np.random.default_rng([0, 0]))
+    parts = (table.train, table.validation, table.test)
+    assert (result.episodes.train, result.episodes.validation, result.episodes.test) == tuple(map(len, parts))
+    patients = [set(batch.groups) for batch in parts]
+    assert sum(map(len, patients)) == len(set.union(*patients)) == frame["subject_id"].nunique()
+    assert sum(map(len, parts)) == frame["stay_id"].nunique()
+
+
+def test_an_explanation_prints_the_account_before_the_result(tmp_path, capsys):
+    frame = icu_stays()
+    commands.explain(frame, tiny_explain(frame, THREE[:2]), tmp_path)
+    shown = capsys.readouterr().out
+    assert shown.startswith("columns: id stay_id, group subject_id, time bin, action antibiotic, 2 features:")
+    assert shown.index("rows read") < shown.index("Weights (sizes add up to 1)")
+
+
+def test_a_new_run_takes_away_all_that_an_older_one_left(demo_folder, tmp_path, monkeypatch):
+    for name in DEMO_FILES:
+        (tmp_path / name).write_bytes((demo_folder / name).read_bytes())
+    (tmp_path / "notes.txt").write_text("mine")
+
+    def broken(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "simulate", broken)
+    with pytest.raises(KeyboardInterrupt):
+        commands.demo(tiny_demo(seed=5), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "notes.txt"}
+    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 5
+
+
+def test_a_table_that_cannot_be_used_takes_nothing_away(demo_folder, tmp_path):
+    (tmp_path / "result.json").write_bytes((demo_folder / "result.json").read_bytes())
+    frame = icu_stays()
+    config = tiny_explain(frame, THREE)
+    frame.loc[5, "wbc"] = "high"
+    with pytest.raises(ValueError, match="column 'wbc', id '000707', line 5: 'high' is not a number"):
+        commands.explain(frame, config, tmp_path)
+    assert (tmp_path / "result.json").exists()
+
+
+def test_the_last_thing_written_is_the_result(tmp_path, monkeypatch):
+    def broken(*arguments):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(commands, "write_text", broken)
+    with pytest.raises(OSError, match="disk full"):
+        commands.demo(tiny_demo(), tmp_path)
+    assert not (tmp_path / "result.json").exists()
+    assert {path.name for path in tmp_path.iterdir()} == DEMO_FILES - {"result.json", "report.html"} | {"unfinished"}
+
+
+def test_imagined_courses_follow_the_model_by_hand():
+    model = OracleModel(TumourParameters(horizon=6))
+    batch = Batch(
+        obs=np.array([[[30.0, 2.0]] * 3 + [[0, 0]] * 2, [[30.0, 2.0]] * 5], dtype=np.float32),
+        actions=np.zeros((2, 4), dtype=np.int64),
+        lengths=np.array([2, 4]),
+        terminated=np.array([False, False]),
+        truncated=np.array([True, True]),
+        features=("tumour", "side_effects"),
+        action_names=("spare", "treat"),
+        ids=("short", "long"),
+    )
+    shown = imagine(model, batch, steps=2)
+    assert shown.title == "Episode long after 2 steps"
+    np.testing.assert_array_equal(shown.observed, batch.obs[1, :3])
+    assert shown.actions == ("spare", "spare")
+    # Five observations of (30, 2), no dose: the tumour grows by 2.5 and side effects fall to 0; then the mean of five.
+    np.testing.assert_allclose(shown.futures["spare"], [[32.5, 0.0], [33.0, 0.0]], atol=1e-4)
+    # Treated once, then twice, among the last five.
+    np.testing.assert_allclose(shown.futures["treat"], [[30.0, 0.5], [27.5, 1.2]], atol=1e-4)
+
+
+def test_an_imagined_course_stops_where_an_end_is_likely():
+    model = OracleModel(TumourParameters(horizon=6))
+    batch = Batch(
+        obs=np.array([[[49.0, 2.0], [49.0, 2.0]]], dtype=np.float32),
+        actions=np.zeros((1, 1), dtype=np.int64),
+        lengths=np.array([1]),
+        terminated=np.array([False]),
+        truncated=np.array([True]),
+        features=("tumour", "side_effects"),
+        action_names=("spare", "treat"),
+        ids=("near the limit",),
+    )
+    shown = imagine(model, batch, steps=3)
+    assert len(shown.futures["spare"]) == 1, "the tumour is expected at 51.5, beyond the limit of 50"
+    assert len(shown.futures["treat"]) == 3
+    assert shown.actions == ()
+
+
+def test_real_rows_are_explained(tmp_path):
+    path = ICU_DATA / "icu_antibiotics_mimic4_demo_24h.csv"
+    if not path.is_file():
+        pytest.skip(f"needs {path}, which is not part of the repository")
+    frame = read_table(path)
+    result = commands.explain(frame, tiny_explain(frame, THREE), tmp_path)
+    assert sum(map(abs, result.weights)) == pytest.approx(1)
+    assert set(result.intervals) == set(result.identified_set.ranges) == set(THREE)
+    met = result.accuracy
+    assert all(0 < value < 1 for value in (met.cirl, met.cloning, met.majority, met.repeat_last_action))
+    assert met.ceiling is None
+    assert any(
+        f"majority {met.majority:.3f}, last action {met.repeat_last_action:.3f}" in line for line in result.headline
+    )
+
+
+def test_both_commands_leave_what_an_environment_can_be_made_of(demo_folder, explained):
+    for run in (demo_folder, explained[1]):
+        result = json.loads((run / "result.json").read_text())
+        env = gym.make("CIRLCounterfactual-v0", run=run)
+        assert env.reset(seed=0)[0] in env.observation_space
+        assert env.unwrapped.features == tuple(result["features"])
+        np.testing.assert_array_equal(env.unwrapped.weights, result["weights"])
+        ranges = zip(env.unwrapped.feature_map.low, env.unwrapped.feature_map.high, strict=True)
+        assert [list(pair) for pair in ranges] == list(result["config"]["ranges"].values())

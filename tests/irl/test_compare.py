@@ -1,0 +1,329 @@
+"""``cirl compare``: differences and intervals that can be worked out by hand, and one clear error for what is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from sample_result import sample_result
+from test_cli import refused
+from tiny_run import tiny_demo
+
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.files import read_arrays, write_arrays
+from irl.commands import run as commands
+from irl.commands.cli import main
+from irl.commands.compare import compare_runs, headline, print_comparison
+from irl.preferences.posterior import PosteriorResult
+from irl.result.posterior_file import load_preferences, save_posterior
+from irl.studies.comparison import Preferences, compare, on_scale, thinned
+
+NAMES = ("volume", "side effects")
+
+
+def draws_around(first, half, n=1001):
+    """``[n, 2]`` both weights negative, the first uniform within ``half`` of ``first``."""
+    w = first + half * np.linspace(-1, 1, n)
+    return np.stack([w, -1 - w], axis=1)
+
+
+def found(first, half=0.1, *, run="run", names=NAMES, low=(0.0, 0.0), high=(50.0, 15.0), n=1001, **changes):
+    draws = draws_around(first, half, n)
+    feature_map = FeatureMap(names, np.array(low), np.array(high))
+    return Preferences(run, feature_map, draws.mean(axis=0), draws, **({"gamma": 0.99} | changes))
+
+
+def write_run(folder, preferences, **changes):
+    """The two files of a run that are compared."""
+    phi = preferences.feature_map
+    ranges = {name: [float(a), float(b)] for name, a, b in zip(phi.features, phi.low, phi.high, strict=True)}
+    result = sample_result()
+    low, high = np.quantile(preferences.draws, (0.05, 0.95), axis=0)
+    result = replace(
+        result,
+        features=phi.features,
+        weights=preferences.weights,
+        intervals=dict(zip(phi.features, zip(low, high, strict=True), strict=True)),
+        identified_set=replace(
+            result.identified_set, ranges=dict(zip(phi.features, zip(low, high, strict=True), strict=True))
+        ),
+        config={"command": "demo", "fit": {"gamma": preferences.gamma}, "ranges": ranges} | changes,
+    )
+    folder.mkdir(exist_ok=True)
+    result.write(folder / "result.json")
+    kappas = np.full(len(preferences.draws), 100.0)
+    w = preferences.weights
+    posterior = PosteriorResult(w, w, low, high, 1.0, 100.0, 100.0, 100.0, preferences.draws, kappas, w, 100.0, -1.0)
+    save_posterior(replace(posterior, bootstrap=preferences.bootstrap), folder / "posterior.npz")
+    return folder
+
+
+def test_a_known_difference_and_its_interval():
+    # Uniform minus uniform, half-widths .1, is a triangle of half-width .2: its 5 % point lies .2 sqrt(.1) inside.
+    told = compare(found(-0.3), found(-0.5)).differences
+    inside = 0.2 * np.sqrt(0.1)
+    volume, side = told["volume"], told["side effects"]
+    assert (volume.a, volume.b) == (pytest.approx(-0.3), pytest.approx(-0.5))
+    assert volume.difference == pytest.approx(0.2)
+    assert volume.interval == pytest.approx((inside, 0.4 - inside), abs=1e-3)
+    assert volume.above_zero == pytest.approx(1.0, abs=1e-3)
+    assert side.difference == pytest.approx(-0.2)
+    assert side.interval == pytest.approx((inside - 0.4, -inside), abs=1e-3)
+    assert side.above_zero == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_known_probability():
+    # The triangle around .1: the tail below 0 is a triangle half as wide, half of 1/4.
+    told = compare(found(-0.3), found(-0.4))
+    assert told.differences["volume"].above_zero == pytest.approx(1 - 0.125, abs=1e-3)
+    assert told.clear == ()
+    assert told.draws == (1001, 1001)
+
+
+def test_equal_draws_differ_by_nothing():
+    for half in (0.0, 0.1):
+        told = compare(found(-0.3, half), found(-0.3, half)).differences["volume"]
+        assert told.difference == 0
+        assert told.interval[0] == pytest.approx(-told.interval[1], abs=1e-12)
+        assert told.above_zero == pytest.approx(0.5, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.floats(-0.8, -0.2), st.floats(-0.8, -0.2), st.floats(0.01, 0.15), st.booleans())
+def test_exchanged_runs_exchange_signs(one, other, half, boot):
+    def with_bootstrap(preferences, spread):
+        return replace(preferences, bootstrap=draws_around(-0.5, spread, 50)) if boot else preferences
+
+    a = with_bootstrap(found(one, half, run="one", high=(48.0, 15.0), n=101), 0.1)
+    b = with_bootstrap(found(other, run="other", n=70), 0.3)
+    forward, back = compare(a, b), compare(b, a)
+    assert (forward.a, forward.b) == (back.b, back.a)
+    for name in NAMES:
+        ahead, behind = forward.differences[name], back.differences[name]
+        assert behind.difference == pytest.approx(-ahead.difference, abs=1e-12)
+        assert behind.interval == pytest.approx((-ahead.interval[1], -ahead.interval[0]), abs=1e-9)
+        assert behind.above_zero == pytest.approx(1 - ahead.above_zero, abs=1e-6)
+
+
+def test_the_order_of_features_does_not_matter():
+    b = found(-0.5, run="b")
+    turned = replace(
+        b,
+        feature_map=FeatureMap(NAMES[::-1], np.zeros(2), np.array([15.0, 50.0])),
+        weights=b.weights[::-1],
+        draws=b.draws[:, ::-1],
+        bootstrap=draws_around(-0.5, 0.1)[:, ::-1],
+    )
+    a = replace(found(-0.3), bootstrap=draws_around(-0.3, 0.1))
+    assert compare(a, turned) == compare(a, replace(b, bootstrap=draws_around(-0.5, 0.1)))
+
+
+def test_intervals_that_patients_widen_widen_the_difference():
+    # The posterior is sure, the bootstrap over patients is not: it decides the interval, and the probability.
+    a = replace(found(-0.3, 0.001), bootstrap=draws_around(-0.3, 0.1))
+    b = replace(found(-0.4, 0.001), bootstrap=draws_around(-0.4, 0.1))
+    sure, unsure = (compare(*pair).differences["volume"] for pair in ((found(-0.3, 0.001), b), (a, b)))
+    inside = 0.2 * np.sqrt(0.1)
+    assert sure.interval == pytest.approx((0.1, 0.1), abs=2e-3)
+    assert sure.above_zero == 1.0
+    assert unsure.interval == pytest.approx((-0.1 + inside, 0.3 - inside), abs=1e-3)
+    assert unsure.above_zero == pytest.approx(0.875, abs=1e-3)
+    wide = replace(found(-0.3), bootstrap=draws_around(-0.3, 0.001))
+    assert compare(wide, b).differences["volume"].above_zero < 1, "the more cautious of the two, whichever it is"
+
+
+def test_many_draws_are_thinned_evenly():
+    draws = np.linspace(-0.4, -0.2, 10_000)[:, None]
+    kept = thinned(draws)
+    assert len(kept) == 2000
+    assert (kept[0], kept[-1]) == (draws[0], draws[-1])
+    assert np.quantile(kept, 0.05) == pytest.approx(-0.39, abs=1e-3)
+    assert thinned(draws[:7]) is not draws
+    np.testing.assert_array_equal(thinned(draws[:7]), draws[:7])
+
+
+class TestRanges:
+    def test_the_same_reward_in_other_ranges_is_no_difference(self):
+        # R = -.006 x - .02 z per unit; ranges of 50 and 35 make (-.3, -.7), of 25 and 35 (-.15, -.7) / .85.
+        a = found(-0.3, 0.0, high=(50.0, 35.0))
+        b = found(-0.15 / 0.85, 0.0, run="b", high=(25.0, 35.0))
+        told = compare(a, b, rescale=True)
+        assert told.ranges == {"volume": (0.0, 50.0), "side effects": (0.0, 35.0)}
+        assert told.differences["volume"].b == pytest.approx(-0.3)
+        assert told.differences["volume"].difference == pytest.approx(0.0, abs=1e-12)
+        assert "brought to one range where theirs differ (volume: A 0 to 50, B 0 to 25)" in told.notes[0]
+
+    def test_weights_keep_their_direction_and_norm(self):
+        scale = FeatureMap(NAMES, np.array([-10.0, 0.0]), np.array([50.0, 20.0]))
+        one = found(-0.3)
+        moved = on_scale(replace(one, bootstrap=one.draws), scale)
+        per_unit, again = one.draws / [50, 15], moved.draws / [60, 20]
+        np.testing.assert_allclose(per_unit[:, 0] / per_unit[:, 1], again[:, 0] / again[:, 1])
+        np.testing.assert_allclose(np.abs(moved.draws).sum(axis=1), 1)
+        np.testing.assert_array_equal(moved.bootstrap, moved.draws)
+        assert np.abs(moved.weights).sum() == pytest.approx(1)
+
+    def test_a_little_difference_is_converted_and_said(self):
+        told = compare(found(-0.3), found(-0.3, run="b", low=(1.0, 0.0)))
+        assert len(told.notes) == 2
+        assert "volume: A 0 to 50, B 1 to 50" in told.notes[0]
+        assert "Lower ends" in told.notes[1]
+        assert compare(found(-0.3), found(-0.3, run="b")).notes == ()
+
+    def test_a_large_difference_is_refused_unless_asked_for(self):
+        a, b = found(-0.3, run="here"), found(-0.3, run="there", high=(44.0, 15.0))
+        with pytest.raises(ValueError, match=r"'volume' have less than 90% in common: 0 to 50 in here, 0 to 44 in the"):
+            compare(a, b)
+        assert compare(a, b, rescale=True).ranges["volume"] == (0.0, 50.0)
+        # As long, but elsewhere.
+        with pytest.raises(ValueError, match="--rescale"):
+            compare(a, found(-0.3, low=(10.0, 0.0), high=(60.0, 15.0)))
+        with pytest.raises(ValueError, match=r"'volume' \(and of 1 more\)"):
+            compare(a, found(-0.3, low=(10.0, 10.0), high=(60.0, 50.0)))
+
+
+def test_other_features_are_named():
+    with pytest.raises(ValueError, match="different features: only here has 'side effects'; only there has 'pain'"):
+        compare(found(-0.3, run="here"), found(-0.3, run="there", names=("volume", "pain")))
+
+
+def test_what_else_differs_is_said():
+    notes = compare(found(-0.3), found(-0.3, gamma=0.5, signs={"volume": -1})).notes
+    assert "gamma 0.99 and 0.5" in notes[0]
+    assert "different signs" in notes[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"draws": np.zeros((0, 2))},
+        {"draws": np.full((5, 3), -0.3)},
+        {"draws": np.full((5, 2), np.nan)},
+        {"draws": np.zeros((5, 2))},
+        {"bootstrap": np.full(5, -0.3)},
+        {"weights": np.array([-0.3])},
+    ],
+)
+def test_preferences_check_what_they_promise(changes):
+    with pytest.raises(ValueError, match=f"run: {next(iter(changes))} must"):
+        replace(found(-0.3), **changes)
+
+
+class TestFolders:
+    @pytest.fixture
+    def runs(self, tmp_path):
+        a = write_run(tmp_path / "a", replace(found(-0.3), bootstrap=draws_around(-0.3, 0.1)))
+        return a, write_run(tmp_path / "b", found(-0.6))
+
+    def test_what_was_written_is_read(self, runs):
+        read = load_preferences(runs[0])
+        assert (read.run, read.feature_map.features, read.gamma) == (str(runs[0]), NAMES, 0.99)
+        np.testing.assert_allclose(read.draws, draws_around(-0.3, 0.1), atol=1e-7)
+        np.testing.assert_array_equal(read.bootstrap, read.draws)
+        assert load_preferences(runs[1]).bootstrap is None
+        assert read_arrays(runs[0] / "posterior.npz")["draws"].dtype == np.float32
+
+    def test_the_command_line(self, runs, tmp_path, capsys):
+        out = tmp_path / "deep" / "out"
+        assert main(["compare", *map(str, runs), "--out", str(out)]) == 0
+        shown = capsys.readouterr()
+        assert shown.err == ""
+        said = " ".join(shown.out.split())
+        assert "these weights differ, A's minus B's: volume (+0.30), side effects (-0.30)." in said
+        assert "+0.163 to +0.437" in shown.out
+        written = json.loads((out / "comparison.json").read_text())
+        assert set(written) == {"schema", "a", "b", "differences", "ranges", "draws", "notes"}
+        assert (written["a"], written["b"]) == tuple(map(str, runs))
+        assert written["differences"]["volume"]["difference"] == pytest.approx(0.3, abs=1e-6)
+        again = compare_runs(*runs, tmp_path)
+        assert again.as_dict() == written
+        assert (tmp_path / "comparison.json").read_bytes() == (out / "comparison.json").read_bytes()
+
+    def test_rescale_is_an_option(self, runs, tmp_path, capsys):
+        far = write_run(tmp_path / "far", found(-0.3, high=(10.0, 15.0)))
+        message = refused(capsys, "compare", runs[0], far, "--out", tmp_path / "out")
+        assert "less than 90% in common" in message
+        assert not (tmp_path / "out").exists()
+        assert main(["compare", str(runs[0]), str(far), "--out", str(tmp_path / "out"), "--rescale"]) == 0
+        assert "A 0 to 50, B 0 to 10" in " ".join(capsys.readouterr().out.split())
+
+    def test_signs_and_other_features(self, runs, tmp_path, capsys):
+        told = write_run(tmp_path / "told", found(-0.3), signs={"volume": -1})
+        assert load_preferences(told).signs == {"volume": -1}
+        other = write_run(tmp_path / "other", found(-0.3, names=("volume", "pain")))
+        message = refused(capsys, "compare", runs[0], other, "--out", tmp_path / "out")
+        assert f"only {other} has 'pain'" in message
+
+    def test_a_run_is_not_compared_with_itself(self, runs, capsys):
+        assert "the same run" in refused(capsys, "compare", runs[0], runs[0] / ".." / "a")
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda run: (run / "result.json").unlink(), "is not the folder of a whole run"),
+            (lambda run: (run / "result.json").write_text("{"), "result.json is not JSON"),
+            (lambda run: (run / "result.json").write_text('{"schema": 1}'), "result.json lacks 'features'"),
+            (lambda run: (run / "posterior.npz").unlink(), "has no posterior.npz"),
+            (lambda run: (run / "posterior.npz").write_bytes(b"PK"), "posterior.npz cannot be read as arrays"),
+            (lambda run: write_arrays(run / "posterior.npz", {"w": np.ones(3)}), "lacks the draws; it holds w"),
+            (
+                lambda run: write_arrays(
+                    run / "posterior.npz", {"draws": np.ones((4, 2), dtype=int), "kappa_draws": np.ones(4)}
+                ),
+                "draws must be floating-point",
+            ),
+            (
+                lambda run: write_arrays(run / "posterior.npz", {"draws": np.ones((4, 2)), "kappa_draws": np.ones(3)}),
+                "draws and kappa_draws differ in length",
+            ),
+            (
+                lambda run: write_arrays(run / "posterior.npz", {"draws": np.ones((4, 5)), "kappa_draws": np.ones(4)}),
+                "draws must be rows of 2 finite numbers",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("which", [0, 1])
+    def test_a_damaged_folder_is_one_clear_error(self, runs, which, damage, message, tmp_path, capsys):
+        damage(runs[which])
+        told = refused(capsys, "compare", *runs, "--out", tmp_path / "out")
+        assert message in told
+        assert str(runs[which]) in told
+        assert not (tmp_path / "out").exists()
+
+    def test_no_such_folder(self, runs, capsys):
+        assert "absent is not the folder of a whole run" in refused(capsys, "compare", runs[0], "absent")
+
+
+def test_what_is_printed_fits_and_is_never_markup(tmp_path):
+    told = compare(
+        found(-0.3, names=("[red]volume[/red]", "z")), found(-0.3, run="[b]", names=("[red]volume[/red]", "z"))
+    )
+    assert headline(told) == "By the 90 % intervals, no weight differs between the two runs."
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_comparison(told, tmp_path, console)
+    text = console.export_text()
+    assert "[red]volume[/red]" in text
+    assert "B: [b]" in text
+    assert max(map(len, text.splitlines()[:-1])) <= 80
+
+
+def test_a_whole_run_keeps_its_draws(tmp_path, capsys):
+    result = commands.demo(tiny_demo(), tmp_path / "run")
+    kept = load_preferences(tmp_path / "run")
+    np.testing.assert_allclose(kept.weights, result.weights)
+    np.testing.assert_allclose(np.abs(kept.draws).sum(axis=1), 1, atol=1e-6)
+    assert kept.bootstrap is not None
+    ends = np.array([np.quantile(values, (0.05, 0.95), axis=0) for values in (kept.draws, kept.bootstrap)])
+    told = np.array(list(result.intervals.values())).T
+    # The grid's quantiles are exact, those of 4000 draws nearly.
+    np.testing.assert_allclose(np.stack([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)]), told, atol=0.05)
+    other = write_run(tmp_path / "other", found(-0.3, names=result.features))
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "run"), str(other), "--out", str(tmp_path)]) == 0
+    assert "A - B" in capsys.readouterr().out

@@ -1,0 +1,313 @@
+"""The discount factor is chosen by held-out decisions: by hand, in an exact world, and in the simulator."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from exact_experts import NEGATIVE, ExactAgent, drawn
+from rich.console import Console
+from sample_result import sample_result
+from small_batches import batch_of
+from test_time_windows import posterior_like
+from tiny_run import tiny_demo, tiny_fit
+from tumour_experts import QUICK, expert_of, played, solved
+
+from irl.commands import run as commands
+from irl.commands.cli import main
+from irl.pipeline import fit, simulate
+from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
+from irl.report.console import print_result
+from irl.report.page import render
+from irl.report.rows import MINUS, gamma_rows, gamma_weight_rows, signed
+from irl.result.posterior_file import load_preferences
+from irl.result.records import GammaChoice, GammaTried, check_gammas
+from irl.result.sentences import TRADE_OFF, gamma_sentences
+from irl.settings import FitConfig
+from irl.stages import stages
+from irl.studies.gammas import Solved, choose_gamma, compared, held_out_log_likelihood
+
+STEPS = 8
+SMALL = PosteriorConfig(decisions=10_000, plans=6, near_plans=2, bootstraps=10)
+
+
+def chosen_among(gammas, truth: float, w, seed: int = 0, patients: int = 80):
+    train, held_out = (drawn([w] * STEPS, truth, 8.0, patients, seed + part) for part in (0, 1000))
+    asked = []
+
+    def solve(gamma: float) -> Solved[ExactAgent]:
+        asked.append(gamma)
+        agent = ExactAgent(gamma, STEPS)
+        posterior, _ = infer_preferences(
+            lambda w, width: agent.psi(train, w), train, NEGATIVE, SMALL, np.random.default_rng(0)
+        )
+        return Solved(agent, posterior)
+
+    told = []
+    choice, solved = choose_gamma(solve, gammas, held_out, progress=lambda *done: told.append(done))
+    assert asked == list(gammas)
+    assert told == [(i + 1, len(gammas)) for i in range(len(gammas))]
+    return choice, solved, held_out
+
+
+class TestExactWorld:
+    def test_patient_experts_are_told_from_short_sighted_ones(self):
+        choice, solved, _ = chosen_among((0.2, 0.8, 0.99), 0.99, (-0.7, -0.3))
+        assert choice.chosen == choice.best.gamma == solved.agent.gamma == 0.99
+        assert [one.gamma for one in choice.tied] == [0.99]
+        assert choice.tried[0].difference < choice.tried[1].difference < 0
+        # What a wrong discount factor says of the weights: a patient expert seems to weigh the disease more.
+        assert choice.tried[0].weights[0] < choice.tried[-1].weights[0] - 0.05
+        assert choice.tried[-1].weights == pytest.approx((-0.7, -0.3), abs=0.06)
+        assert choice.tried[-1].weights == tuple(solved.posterior.mean)
+
+    def test_short_sighted_experts_are_told_from_patient_ones(self):
+        choice, solved, held_out = chosen_among((0.5, 0.99), 0.5, (-0.7, -0.3))
+        assert choice.chosen == choice.best.gamma == solved.agent.gamma == 0.5
+        assert choice.decisions == held_out.n_steps
+        assert choice.patients == 80
+
+    def test_where_both_explain_the_decisions_it_is_a_tie_and_the_larger_is_taken(self):
+        choice, solved, _ = chosen_among((0.2, 0.5), 0.2, (-0.5, -0.5))
+        assert choice.best.gamma == 0.2
+        assert [one.gamma for one in choice.tied] == [0.2, 0.5]
+        assert choice.chosen == solved.agent.gamma == 0.5
+
+    def test_order_and_padding_of_held_out_episodes_do_not_matter(self):
+        choice, solved, held_out = chosen_among((0.5, 0.9), 0.9, (-0.4, -0.6), patients=30)
+        said = held_out_log_likelihood(solved, held_out)
+        own = next(one for one in choice.tried if one.gamma == solved.agent.gamma)
+        assert own.log_likelihood == pytest.approx(said.sum() / held_out.n_steps)
+        order = np.random.default_rng(0).permutation(len(held_out))
+        np.testing.assert_allclose(held_out_log_likelihood(solved, held_out.take(order)), said[order])
+        np.testing.assert_allclose(held_out_log_likelihood(solved, held_out.padded(STEPS + 3)), said)
+
+
+class OnePlan:
+    """One decision of one plan: the first action brings (1, 0), the second (0, 1)."""
+
+    def __init__(self) -> None:
+        self.widths: list[int | None] = []
+
+    def psi(self, batch, w, width=None):
+        self.widths.append(width)
+        return np.tile(np.eye(2), (len(batch), 1, 1, 1))
+
+
+def test_the_chance_of_a_decision_is_averaged_over_the_posterior():
+    # Half of the draws hold the first action better, half the second: each has a chance of one half, not of 0 or 1.
+    batch = batch_of([0], [1])
+    sides = np.tile([[1.0, 0.0], [0.0, 1.0]], (100, 1))
+    torn = replace(posterior_like(np.array([1.0, 0.0]), kappa=50.0), draws=sides, kappa_draws=np.full(200, 50.0))
+    solved = Solved(OnePlan(), torn)
+    np.testing.assert_allclose(held_out_log_likelihood(solved, batch, 7), np.log([0.5, 0.5]))
+    assert set(solved.agent.widths) == {7}
+    # All of one mind, with kappa = ln 3: chances of 3/4 and 1/4.
+    sure = replace(torn, draws=sides[:1].repeat(200, axis=0), kappa_draws=np.full(200, np.log(3)))
+    np.testing.assert_allclose(held_out_log_likelihood(replace(solved, posterior=sure), batch), np.log([3 / 4, 1 / 4]))
+
+
+class TestRule:
+    GAMMAS = (0.5, 0.9, 0.99)
+    HELD_OUT = batch_of([0, 1], [1, 1], [0, 0], [1, 0])
+    POSTERIORS = tuple(posterior_like(np.array([-w, w - 1]), 0.1) for w in (0.2, 0.4, 0.6))
+
+    def choice(self, *said: list[float]) -> GammaChoice:
+        return compared(self.GAMMAS, self.POSTERIORS, np.array(said), self.HELD_OUT)
+
+    def test_by_hand(self):
+        # Four patients of two decisions each: differences to the best, .99, of -.2 and -1, -.6, -.6, -1 in all.
+        found = self.choice([-2.0, -2.0, -2.0, -2.0], [-1.4, -1.8, -1.8, -1.4], [-1.2, -1.2, -1.2, -1.2])
+        assert [one.log_likelihood for one in found.tried] == pytest.approx([-1.0, -0.8, -0.6])
+        assert [one.difference for one in found.tried] == pytest.approx([-0.4, -0.2, 0.0])
+        # -.2, -.6, -.6, -.2 per patient: variance 4/3 * .04, error of the sum sqrt(4 * .16 / 3), over 8 decisions.
+        error = np.sqrt(4 * 0.04 * 4 / 3) / 8
+        assert [one.standard_error for one in found.tried] == pytest.approx([0.0, error, 0.0])
+        assert found.chosen == 0.99
+        assert [one.weights for one in found.tried] == [(-0.2, -0.8), (-0.4, -0.6), (-0.6, -0.4)]
+        assert found.tried[0].intervals[0] == pytest.approx((-0.3, -0.1))
+        assert (found.decisions, found.patients) == (8, 4)
+
+    @pytest.mark.parametrize(("away", "chosen"), [(0.1, 0.99), (0.3, 0.9)])
+    def test_a_larger_one_within_one_standard_error_is_taken(self, away, chosen):
+        # Differences of -away, and +-.4 by patient: its standard error is sqrt(4 * .16 * 4 / 3) / 8 = .115.
+        best = np.array([-1.0, -1.0, -1.0, -1.0])
+        larger = best - 2 * away + np.array([0.4, -0.4, 0.4, -0.4])
+        found = self.choice(best - 1.0, best, larger)
+        assert found.tried[2].standard_error == pytest.approx(0.1155, abs=1e-4)
+        assert found.best.gamma == 0.9
+        assert found.chosen == chosen
+
+    def test_a_smaller_one_within_one_standard_error_is_a_tie_and_not_taken(self):
+        found = self.choice([-1.5, -0.5, -1.6, -0.5], [-9, -9, -9, -9], [-1.0, -1.0, -1.0, -1.0])
+        assert [one.gamma for one in found.tied] == [0.5, 0.99]
+        assert found.chosen == 0.99
+
+    def test_of_equals_the_largest_is_the_best(self):
+        found = self.choice(*[[-1.0] * 4] * 3)
+        assert found.best.gamma == found.chosen == 0.99
+        assert [one.difference for one in found.tried] == [0.0] * 3
+
+
+def test_patients_are_the_unit():
+    # Differences of -.5 and +.3 in the two stays of each patient: apart they scatter, together they do not.
+    gammas, posteriors = (0.5, 0.9), TestRule.POSTERIORS[:2]
+    stays = batch_of([0], [1], [0], [1])
+    said = np.array([[-1.5, -0.7, -1.5, -0.7], [-1.0, -1.0, -1.0, -1.0]])
+    alone = compared(gammas, posteriors, said, stays)
+    together = compared(gammas, posteriors, said, replace(stays, groups=("p", "p", "q", "q")))
+    assert [one.tried[0].difference for one in (alone, together)] == pytest.approx([-0.1, -0.1])
+    assert alone.tried[0].standard_error == pytest.approx(np.sqrt(4 / 3 * 4 * 0.16) / 4)
+    assert together.tried[0].standard_error == pytest.approx(0.0, abs=1e-12)
+    assert (alone.patients, together.patients) == (4, 2)
+
+
+@pytest.mark.parametrize("gammas", [(), (0.5,), (0.9, 0.5), (0.5, 0.5), (-0.1, 0.5), (0.5, 1.1), (0.5, float("nan"))])
+def test_there_must_be_a_choice(gammas):
+    with pytest.raises(ValueError, match="a discount factor is chosen from two or more, rising and between 0 and 1"):
+        check_gammas(gammas)
+    with pytest.raises(ValueError, match="a discount factor is chosen from two or more"):
+        choose_gamma(lambda gamma: None, gammas, batch_of([0], [1]))
+
+
+def test_one_held_out_patient_is_too_few():
+    with pytest.raises(ValueError, match="decisions of two patients at least must be held out"):
+        choose_gamma(lambda gamma: None, (0.5, 0.9), batch_of([0], [1], groups=("p", "p")))
+
+
+TRIED = GammaTried(0.5, -1.0, 0.0, 0.0, (-0.5, -0.5), ((-1, 0), (-1, 0)), 3.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gamma": 1.2}, "gamma must lie between 0 and 1"),
+        ({"log_likelihood": 0.1}, "log-probabilities are not above 0"),
+        ({"difference": 0.1}, "log-probabilities are not above 0"),
+        ({"standard_error": -0.1}, "standard_error must not be negative"),
+        ({"weights": (-1.0,)}, "one interval for each weight"),
+        ({"intervals": ((0, -1), (0, 1))}, r"an interval is not \[low, high\]"),
+    ],
+)
+def test_a_record_keeps_what_it_promises(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TRIED, **changes)
+
+
+def test_only_one_of_the_best_can_be_chosen():
+    worse = replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
+    assert GammaChoice(0.5, (TRIED, worse), 9, 3).best == TRIED
+    with pytest.raises(ValueError, match="the chosen one is none of the best"):
+        GammaChoice(0.9, (TRIED, worse), 9, 3)
+    with pytest.raises(ValueError, match="all must weigh the same features"):
+        GammaChoice(0.5, (TRIED, replace(worse, weights=(1.0,), intervals=((1, 1),))), 9, 3)
+
+
+class TestSentences:
+    def test_one_is_best(self):
+        worse = replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
+        assert gamma_sentences(GammaChoice(0.5, (TRIED, worse), 9, 3)) == [
+            "Of the discount factors 0.5 and 0.9, 0.5 makes held-out decisions most likely, by more than one standard "
+            "error."
+        ]
+
+    def test_a_tie_is_called_a_tie(self):
+        near = replace(TRIED, gamma=0.9, log_likelihood=-1.1, difference=-0.1, standard_error=0.2)
+        worse = replace(TRIED, gamma=0.99, log_likelihood=-2.0, difference=-1.0)
+        assert gamma_sentences(GammaChoice(0.9, (TRIED, near, worse), 9, 3)) == [
+            "Of the discount factors 0.5, 0.9 and 0.99, held-out decisions do not tell 0.5 and 0.9 apart (within one "
+            "standard error): a tie, of which the largest is taken, 0.9."
+        ]
+
+    def test_without_a_choice_nothing_is_said(self):
+        assert gamma_sentences(None) == []
+
+
+class TestShown:
+    def test_every_number_is_in_the_page_and_on_the_console(self):
+        result = sample_result(2)
+        page, out = render(result), io.StringIO()
+        print_result(result, console=Console(file=out, width=100, color_system=None))
+        for one in result.gammas.tried:
+            for number in (one.log_likelihood, one.difference):
+                assert signed(number, 4) in page
+                assert signed(number, 4).replace(MINUS, "-") in out.getvalue()
+        for text in ("2950", "171", "tie, taken", TRADE_OFF):
+            assert text in " ".join(page.split())
+            assert text in " ".join(out.getvalue().split())
+
+    def test_rows(self):
+        rows = gamma_rows(sample_result(2))
+        assert [row[0] for row in rows] == ["0.5", "0.9", "0.99"]
+        assert [row[4] for row in rows] == ["", "tie", "tie, taken"]
+
+    def test_without_a_choice_there_is_no_section(self):
+        plain = replace(sample_result(2), gammas=None)
+        assert 'id="gammas"' not in render(plain)
+        assert gamma_rows(plain) == gamma_weight_rows(plain) == []
+
+    def test_a_result_checks_its_gammas(self):
+        with pytest.raises(ValueError, match="gammas must have 3 weights"):
+            replace(sample_result(3), gammas=sample_result(2).gammas)
+
+
+def test_a_chosen_discount_factor_finds_what_a_given_one_finds(tmp_path):
+    experts = tiny_demo()
+    choosing = replace(experts, fit=tiny_fit(choose_gamma=(0.3, 0.9)))
+    result = commands.demo(choosing, tmp_path / "chosen")
+    assert [one.gamma for one in result.gammas.tried] == [0.3, 0.9]
+    assert any("Of the discount factors 0.3 and 0.9" in sentence for sentence in result.headline)
+    assert "discount factor" in result.seconds
+    own = next(one for one in result.gammas.tried if one.gamma == result.gammas.chosen)
+    assert own.weights == result.weights
+    # The experts stay those of gamma .99: only the fit is given another one.
+    with stages(9, quiet=True) as run:
+        simulated = simulate(experts, run)
+        ranges, signs = simulated.expert.agent.feature_map, np.array(experts.signs, dtype=float)
+        given = fit(
+            simulated.train,
+            simulated.validation,
+            ranges,
+            signs,
+            tiny_fit(gamma=result.gammas.chosen).whole(6),
+            experts.seed,
+            run,
+        )
+    assert tuple(given.weights) == result.weights
+    assert tuple(given.mu_expert.mean) == result.mu_expert
+    assert given.loop.margin == result.margin
+    assert load_preferences(tmp_path / "chosen").gamma == result.gammas.chosen
+
+
+def test_wrong_discount_factors_are_refused_before_any_work():
+    with pytest.raises(ValueError, match="a discount factor is chosen from two or more"):
+        FitConfig(choose_gamma=(0.9,))
+
+
+def test_the_command_line_takes_discount_factors(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr("irl.commands.run.demo", lambda config, out: seen.append(config.fit))
+    assert main(["demo", "--choose-gamma", "0.5", "0.99", "--out", str(tmp_path)]) == 0
+    assert main(["demo", "--choose-gamma", "0.99", "--out", str(tmp_path)]) == 2
+    assert [(fit.gamma, fit.choose_gamma) for fit in seen] == [(0.99, (0.5, 0.99))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("truth", [0.5, 0.99])
+def test_the_discount_factor_of_the_simulators_experts_is_found(truth):
+    """With the simulator as outcome model, to see the choice alone."""
+    policy = expert_of((-0.3, -0.7), truth, 100.0).policy(1)
+    train, held_out = played(policy, 300, 3), played(policy, 60, 4)
+    config = replace(QUICK.fit.posterior, bootstraps=10)
+
+    def solve(gamma: float):
+        agent = solved(train, gamma)
+        return Solved(agent, judged_preferences(agent.psi, train, NEGATIVE, config, np.random.default_rng(5))[0])
+
+    choice, _ = choose_gamma(solve, (0.5, 0.99), held_out, config.near_width)
+    own = next(one for one in choice.tried if one.gamma == truth)
+    assert choice.chosen == choice.best.gamma == truth
+    assert len(choice.tied) == 1
+    assert own.weights == pytest.approx((-0.3, -0.7), abs=0.06)

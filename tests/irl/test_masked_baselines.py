@@ -1,0 +1,277 @@
+"""Rules in the baselines: DSFN among allowed actions against an exact solver, habits, and the whole command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import five_states
+import numpy as np
+import pytest
+import torch
+from five_states import GAMMA, NEXT, POLICIES, TREAT, WAIT
+from small_batches import batch_of
+from test_dsfn import BURDEN, FIVE, TINY, WITH_MEMORY
+from tiny_run import tiny_demo, tiny_fit
+
+from agents.dsfn.dsfn import DSFN, DSFNSolution
+from agents.dsfn.td import WarmStartNetwork, WarmStartSizes, best, best_of, transitions
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rollout import act_along, observation, rollout
+from cirl_gym.data.rules import ActionRules, read_rules
+from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.types import FloatArray
+from irl.checks.metrics import accuracy, majority, repeat_last_action
+from irl.commands import run as commands
+from irl.commands.baselines import BaselinesConfig, baselines_run
+from irl.result.baselines import PAPER
+from irl.studies.baselines import DSFNLoopConfig, fit_dsfn
+from irl.studies.baselines_run import load_finished
+from irl.studies.judge import Judge, habits
+
+NAMES = ("wait", "treat")
+FELT = read_rules(('treat when Above("side effects", 0.2)',), BURDEN.features, NAMES)
+"""Who is drugged or toxic is not treated: a matter of the state alone."""
+NOT_TWICE = read_rules(("treat when After(treat)",), BURDEN.features, NAMES)
+W = np.array([-0.7, -0.3])
+LAWFUL = np.ones((5, 2), dtype=bool)
+LAWFUL[[five_states.DRUGGED, five_states.TOXIC], TREAT] = False
+STATES = np.concatenate([five_states.BURDEN, np.zeros((5, 2))], axis=1).astype(np.float32)
+FORBID = ("1 when Above(side_effects, 1.5)", "0 when After(1) and Above(tumour, 9)")
+
+
+def ruled_values(w) -> tuple[FloatArray, FloatArray]:
+    """Of the best among the eight policies that keep to FELT: Q ``[5, 2]`` and mu ``[2]``."""
+    kept = [np.eye(2)[p] for p in POLICIES if LAWFUL[np.arange(5), p].all()]
+    assert len(kept) == 8
+    q = np.stack([five_states.psi_of(policy) @ w for policy in kept]).max(axis=0)
+    return q, max((five_states.mu_of(policy) for policy in kept), key=lambda mu: mu @ w)
+
+
+def experts(rules: ActionRules, chances: FloatArray, episodes: int, seed: int, steps: int = 20) -> Batch:
+    """The five-state patient, seen by burden, under experts with chances ``[5, 2]`` among what the rules leave."""
+    rng = np.random.default_rng(seed)
+    state, before = rng.choice(5, size=episodes, p=five_states.START), np.full(episodes, -1)
+    course, taken = [state], []
+    for _ in range(steps):
+        allowed = rules.allowed(five_states.BURDEN[state].astype(np.float32), before)
+        p = np.where(allowed, chances[state], 0.0)
+        action = (rng.random(episodes) < p[:, TREAT] / p.sum(axis=1)).astype(np.int64)
+        state, before = NEXT[state, action], action
+        course.append(state)
+        taken.append(action)
+    none = np.zeros(episodes, dtype=np.bool_)
+    obs = five_states.BURDEN[np.stack(course, axis=1)].astype(np.float32)
+    ids = tuple(str(i) for i in range(episodes))
+    batch = Batch(obs, np.stack(taken, axis=1), np.full(episodes, steps), none, ~none, BURDEN.features, NAMES, ids)
+    return rules.masked(batch)
+
+
+def softmax(q: FloatArray) -> FloatArray:
+    p = np.exp(3.0 * (q - q.max(axis=1, keepdims=True)))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def felt() -> DSFN:
+    """Experts who err and do not treat whom they may not."""
+    chances = softmax(ruled_values(np.array([-0.3, -0.7]))[0])
+    train, validation = experts(FELT, chances, 300, 0), experts(FELT, chances, 60, 1)
+    return DSFN.fit(train, validation, BURDEN, GAMMA, FIVE, np.random.default_rng(0), rules=FELT)
+
+
+@pytest.fixture(scope="module")
+def solved(felt) -> DSFNSolution:
+    return felt.solve(W)
+
+
+class TestDSFN:
+    def test_the_policy_is_the_best_of_those_that_keep_to_the_rules(self, solved):
+        q, mu = ruled_values(W)
+        among = np.where(LAWFUL, q, -np.inf)
+        chosen, _ = solved.policy.predict(STATES)
+        assert LAWFUL[np.arange(5), chosen].all()
+        reached = np.arange(five_states.TOXIC)
+        np.testing.assert_array_equal(chosen[reached], among.argmax(axis=1)[reached])
+        np.testing.assert_allclose(solved.mu, mu, atol=0.1)
+        # Without rules another policy would be best, and its mu is another.
+        assert np.abs(five_states.solve(W).mu - mu).max() > 0.2
+
+    def test_q_is_that_of_allowed_actions(self, felt, solved):
+        scores, _ = solved.policy.act(STATES, None, None)
+        assert np.isneginf(scores[~LAWFUL]).all()
+        # Nobody was ever toxic or well: that takes a treatment of who is drugged.
+        seen = LAWFUL & (np.arange(5) < five_states.TOXIC)[:, None]
+        np.testing.assert_allclose(scores[seen], ruled_values(W)[0][seen], atol=1e-2)
+
+    def test_the_imitation_keeps_to_the_rules_too(self, felt):
+        begun = felt.initial()
+        seen = np.repeat(STATES, 500, axis=0)
+        drawn, _ = begun.policy.predict(seen)
+        assert np.tile(LAWFUL[:, None], (1, 500, 1)).reshape(-1, 2)[np.arange(2500), drawn].all()
+        assert 0 < drawn.mean() < 1
+        chances = np.where(LAWFUL, softmax(ruled_values(np.array([-0.3, -0.7]))[0]), 0.0)
+        expert = chances / chances.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(begun.mu, five_states.mu_of(expert), atol=0.15)
+
+    def test_what_is_imitated_is_the_choice_among_what_was_allowed(self):
+        """Experts who treat seven times of ten, wherever they may: the memoryless copy cannot see where they may."""
+        chances = np.tile([0.3, 0.7], (5, 1))
+        train, validation = experts(NOT_TWICE, chances, 300, 0), experts(NOT_TWICE, chances, 60, 1)
+        few = replace(FIVE, mu=replace(FIVE.mu, iterations=1))
+        dsfn = DSFN.fit(train, validation, BURDEN, GAMMA, few, np.random.default_rng(0), rules=NOT_TWICE)
+        with torch.no_grad():
+            copied = torch.softmax(dsfn.network.action(dsfn.steps.features), dim=-1).numpy()
+        free = train.allowed[train.mask].all(axis=1)
+        assert copied[free, TREAT].mean() == pytest.approx(0.7, abs=0.05)
+        state = np.abs(train.obs[:, :-1, None] - five_states.BURDEN).sum(axis=3).argmin(axis=2)[train.mask]
+        mild = (state == five_states.MILD) & free
+        assert copied[mild, TREAT].mean() == pytest.approx(0.7, abs=0.1)
+        treated = (train.actions[train.mask] == TREAT)[state == five_states.MILD].mean()
+        assert treated < 0.55, "a copy that does not know why would treat less"
+
+    @pytest.mark.parametrize("config", [TINY, WITH_MEMORY], ids=["x", "h"])
+    def test_no_forbidden_action_in_the_whole_loop(self, config):
+        chances = np.tile([0.3, 0.7], (5, 1))
+        train, validation = experts(NOT_TWICE, chances, 30, 0), experts(NOT_TWICE, chances, 10, 1)
+        loop = DSFNLoopConfig(config, rounds=2, tolerance=0.0, accuracy_change=0.0)
+        found = fit_dsfn(
+            train, validation, BURDEN, [0, 0], GAMMA, loop, np.random.default_rng(0), rules=NOT_TWICE
+        )  # fmt: skip
+        for policy in (found.imitation.policy, *found.loop.policies):
+            for deterministic in (True, False):
+                chosen = act_along(policy, validation, deterministic=deterministic)
+                assert np.take_along_axis(validation.allowed, chosen[..., None], axis=2).all()
+
+    def test_backups_by_hand(self):
+        values = torch.tensor([[[1.0], [5.0]], [[2.0], [-4.0]]])
+        allowed = torch.tensor([[True, True], [False, True], [True, False]])
+        assert best_of(allowed)(values, torch.tensor([2, 1])).tolist() == [[1.0], [-4.0]]
+        assert best_of(allowed)(values, torch.tensor([0, 0])).tolist() == best(values, torch.tensor([0, 0])).tolist()
+        assert best_of(None) is best
+
+    def test_masks_are_those_of_the_next_history(self):
+        # The last history of an episode has no step in the batch, and its mask is known all the same.
+        rules = read_rules(("a1 when After(a1)", "a0 when Above(x, 11.5)"), ("x", "y"), ("a0", "a1"))
+        batch = batch_of([0, 1], [0])  # x is 0, 1, 2 and 10, 11
+        network = WarmStartNetwork(2, 2, WarmStartSizes(4, 3))
+        phi = FeatureMap(batch.features, np.zeros(2), np.ones(2))
+        arguments = (network, Scaler.from_batch(batch), phi, batch, batch.terminated)
+        assert transitions(*arguments, rules)[1].allowed.tolist() == [[True, True], [True, False], [True, True]]
+        assert transitions(*arguments)[1].allowed is None
+
+    def test_first_histories_have_masks_of_their_own(self):
+        rules = read_rules(("a0 when Above(x, 9.5)",), ("x", "y"), ("a0", "a1"))
+        batch = rules.masked(batch_of([0, 1], [1]))
+        phi = FeatureMap(batch.features, np.zeros(2), np.ones(2))
+        dsfn = DSFN(WarmStartNetwork(2, 2, WarmStartSizes(4, 3)), batch, phi, 0.5, TINY, 0, rules)
+        ahead, first = (scores.tolist() for scores in dsfn._scored(lambda rows: torch.zeros(len(rows), 2)))
+        assert first == [[0, 0], [-np.inf, 0]]
+        assert ahead == [[0, 0], [0, 0], [-np.inf, 0]]
+
+    def test_masks_without_rules_are_refused(self):
+        batch = experts(NOT_TWICE, np.full((5, 2), 0.5), 10, 0)
+        loop = DSFNLoopConfig(TINY)
+        with pytest.raises(ValueError, match="DSFN needs the rules"):
+            fit_dsfn(batch, batch, BURDEN, [0, 0], GAMMA, loop, np.random.default_rng(0))
+        broken = replace(batch, actions=np.ones_like(batch.actions), allowed=None)
+        with pytest.raises(ValueError, match="'treat' was taken although it is forbidden"):
+            fit_dsfn(broken, broken, BURDEN, [0, 0], GAMMA, loop, np.random.default_rng(0), rules=NOT_TWICE)
+
+
+class TestHabits:
+    def test_by_hand(self):
+        # Always a1 unless it was just done; a0 is the most frequent first action.
+        rules = read_rules(("a1 when After(a1)",), ("x", "y"), ("a0", "a1", "a2"))
+        train = rules.masked(batch_of([0, 1, 0, 1], [0, 1, 2, 1], [1, 0, 1], n_actions=3))
+        test = rules.masked(batch_of([1, 0, 0], [2, 1, 2], n_actions=3))
+        always, again = habits(train, rules).values()
+        assert act_along(always, test).tolist() == [[1, 0, 1], [1, 1, 0]]
+        assert act_along(again, test).tolist() == [[0, 0, 0], [0, 2, 0]]
+        assert {type(policy).__name__ for policy in habits(replace(train, allowed=None)).values()} == {"Habit"}
+
+    def test_what_is_usual_is_told_by_what_could_be_chosen(self):
+        """Action a1 is allowed from the third episode on alone, and is usual there; a0 is forbidden in the fourth."""
+        rules = read_rules(("a1 when Below(x, 15)", "a0 when Above(x, 29)"), ("x", "y"), ("a0", "a1", "a2"))
+        train = rules.masked(batch_of([0, 0, 2], [0, 0, 2, 2], [1, 1, 0], n_actions=3))
+        assert np.bincount(train.actions[train.mask]).tolist() == [5, 2, 3]
+        test = rules.masked(batch_of([0, 0], [2, 2], [2, 0], [2, 1], n_actions=3))
+        always, again = habits(train, rules).values()
+        assert act_along(always, test).tolist() == [[0, 0], [0, 0], [1, 1], [1, 1]]
+        assert act_along(again, test).tolist() == [[0, 0], [0, 2], [0, 2], [1, 2]]
+
+    def test_an_episode_that_forbids_the_usual_action_changes_no_habit(self):
+        rules = read_rules(("a0 when Below(x, 5)",), ("x", "y"), ("a0", "a1", "a2"))
+        train = rules.masked(batch_of([2, 1], [0, 0, 0], [0, 0, 2], n_actions=3))
+        always, again = habits(train, rules).values()
+        assert act_along(always, train).tolist() == [[2, 2, 0], [0, 0, 0], [0, 0, 0]]
+        assert act_along(again, train).tolist() == [[2, 2, 0], [0, 0, 0], [0, 0, 0]]
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_they_are_those_of_the_metrics(self, seed):
+        rng = np.random.default_rng(seed)
+        chances = rng.dirichlet([1, 1], size=5)
+        train, test = (experts(NOT_TWICE, chances, 20, 2 * seed + part, steps=8) for part in (0, 1))
+        for policy, chosen in zip(habits(train, NOT_TWICE).values(), (majority, repeat_last_action), strict=True):
+            np.testing.assert_array_equal(act_along(policy, test), chosen(train, test))
+            assert accuracy(act_along(policy, test), test) == accuracy(chosen(train, test), test)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    commands.demo(tiny_demo(fit=tiny_fit(forbid=FORBID)), folder)
+    return folder
+
+
+class TestTheCommand:
+    def test_no_method_does_what_is_forbidden(self, run, tmp_path, monkeypatch):
+        judged, policy_of = [], Judge.policy
+
+        def watched(judge, policy):
+            judged.append(policy)
+            return policy_of(judge, policy)
+
+        monkeypatch.setattr(Judge, "policy", watched)
+        loop = DSFNLoopConfig(TINY, rounds=2)
+        found = baselines_run(run, BaselinesConfig(dsfn=loop), tmp_path)
+        assert not found.failed
+        assert [row.method for row in found.rows] == [*PAPER, "expert", "majority", "repeat"]
+        assert len(judged) == len(found.rows)
+        loaded = load_finished(run)
+        rules, ground = loaded.rules, loaded.ground
+        assert [rule.name for rule in rules.rules] == list(FORBID)
+        assert not loaded.test.allowed.all()
+        everything = np.random.default_rng(0).normal(size=(2000, 2)) * [6, 2] + [8, 2]
+        seen = observation(everything.astype(np.float32), np.full(2000, -1), 2)
+        for row, policy in zip(found.rows, judged, strict=True):
+            chosen = act_along(policy, loaded.test)
+            assert np.take_along_axis(loaded.test.allowed, chosen[..., None], axis=2).all(), row.method
+            played = rollout(ground.world, policy, len(ground.start[1]), np.random.default_rng(0), start=ground.start)
+            assert rules.masked(played).n_steps > 0, row.method
+            begun, _ = policy.predict(seen, None, np.full(2000, True), True)
+            assert rules.allowed_next(seen)[np.arange(2000), begun].all(), row.method
+        assert f"No method's policy does what is forbidden: {'; '.join(FORBID)}." in found.notes
+
+    def test_a_folder_whose_rules_and_episodes_do_not_belong_together(self, run, tmp_path):
+        copy = tmp_path / "run"
+        shutil.copytree(run, copy)
+        train = Batch.load(copy / "batch.npz")
+        replace(train, allowed=None).save(copy / "batch.npz")
+        with pytest.raises(ValueError, match=r"is not the folder of a whole run: .*belong together"):
+            load_finished(copy)
+        train.save(copy / "batch.npz")
+        assert load_finished(copy).rules is not None
+        settings = json.loads((copy / "config.json").read_text())
+        settings["fit"]["forbid"] = []
+        (copy / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(ValueError, match=r"is not the folder of a whole run: .*belong together"):
+            load_finished(copy)
+
+
+def test_the_world_of_these_tests():
+    assert (WAIT, TREAT) == (0, 1)
+    allowed = FELT.allowed(five_states.BURDEN.astype(np.float32), np.full(5, -1))
+    np.testing.assert_array_equal(allowed, LAWFUL)

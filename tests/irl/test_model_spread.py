@@ -1,0 +1,95 @@
+"""What members of an ensemble differ in, in the intervals of the weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_run import make_the_command_line_tiny, tiny_demo, tiny_fit
+
+from cirl_gym.outcome_models.ensemble import EnsembleModel
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig
+from irl.commands.cli import main
+from irl.commands.options import ModelArguments
+from irl.pipeline import fit, simulate
+from irl.preferences.posterior import MemberFinding, PosteriorResult, with_model_spread
+from irl.stages import stages
+
+
+def posterior(centre, half, n=1001):
+    """Draws spread evenly around a first weight; both weights negative."""
+    first = np.linspace(centre - half, centre + half, n)
+    draws = np.stack([first, -1 - first], axis=1)
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+    mean = draws.mean(axis=0)
+    kappas = np.linspace(50, 150, n)
+    return PosteriorResult(mean, mean, low, high, 1.0, 100.0, 55.0, 145.0, draws, kappas, mean, 100.0, -1.0)
+
+
+def member(centre, half, n=1001):
+    return MemberFinding(np.ones(2), np.ones(2), posterior(centre, half, n))
+
+
+def test_members_that_agree_change_nothing():
+    whole = posterior(-0.3, 0.01)
+    wider = with_model_spread(whole, [member(-0.3, 0.01), member(-0.3, 0.01)])
+    np.testing.assert_allclose([wider.low, wider.high], [whole.low, whole.high], atol=1e-6)
+    np.testing.assert_array_equal(wider.mean, whole.mean)
+
+
+def test_members_that_differ_widen_the_interval_to_hold_them():
+    wider = with_model_spread(posterior(-0.3, 0.01), [member(-0.35, 0.01), member(-0.25, 0.01)])
+    assert wider.low[0] == pytest.approx(-0.357, abs=0.002)
+    assert wider.high[0] == pytest.approx(-0.243, abs=0.002)
+    assert len(wider.draws) == 3 * 1001
+    few = with_model_spread(posterior(-0.3, 0.01), [member(-0.35, 0.01, n=101)])
+    assert len(few.draws) == 2 * 101
+    order = with_model_spread(posterior(-0.3, 0.01), [member(-0.25, 0.01), member(-0.35, 0.01)])
+    np.testing.assert_allclose(order.low, wider.low)
+
+
+def test_an_interval_never_shrinks():
+    whole = replace(posterior(-0.3, 0.001), low=np.array([-0.4, -0.8]), high=np.array([-0.2, -0.6]))
+    wider = with_model_spread(whole, [member(-0.3, 0.001)])
+    np.testing.assert_array_equal([wider.low, wider.high], [whole.low, whole.high])
+    with pytest.raises(ValueError, match="no members"):
+        with_model_spread(whole, [])
+
+
+def test_a_run_with_three_models():
+    outcome = replace(OutcomeModelConfig.quick(), members=3, bootstrap=True)
+    config = tiny_demo(fit=tiny_fit(outcome=outcome))
+    with stages(9, quiet=True) as run:
+        simulated = simulate(config, run)
+        ranges, signs = simulated.expert.agent.feature_map, np.array(config.signs, dtype=float)
+        found = fit(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run)
+    assert isinstance(found.model.model, EnsembleModel)
+    assert len(found.members) == 3
+    assert "each outcome model" in run.seconds
+    for one in found.members:
+        assert np.abs(one.posterior.mean).sum() == pytest.approx(1.0)
+        assert (found.posterior.low <= one.posterior.high).all()
+    means = np.stack([one.mu_expert for one in found.members])
+    assert (means.std(axis=0) > 0).all()
+    np.testing.assert_allclose(means.mean(axis=0), found.mu_expert.mean, rtol=0.05)
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    make_the_command_line_tiny(monkeypatch)
+    assert main(["demo", "--quick", "--members", "2", "--bootstrap", "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert len(found["members"]) == 2
+    assert set(found["members"][0]) == {"weights", "mu_expert", "mu_recovered"}
+    assert main(["demo", "--quick", "--bootstrap", "--out", str(tmp_path)]) == 2
+    assert "--members" in capsys.readouterr().err
+    assert main(["demo", "--quick", "--model", "ar", "--relative", "x", "--out", str(tmp_path)]) == 2
+    assert "--relative needs a network" in capsys.readouterr().err
+    assert main(["diagnose", str(tmp_path), "--patients", "20"]) == 0
+
+
+def test_options_into_a_configuration():
+    config = ModelArguments(model="mb_h", members=4, relative=("x",)).put_into(tiny_fit())
+    assert (config.model, config.outcome.members, config.outcome.relative) == ("mb_h", 4, ("x",))
+    assert ModelArguments().put_into(tiny_fit()) == tiny_fit()

@@ -1,0 +1,109 @@
+"""The nine steps: randomness that is split by part, the world they share, and a control with a perfect model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_run import tiny_demo, tiny_fit
+
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel
+from cirl_gym.outcome_models.oracle import OracleModel
+from irl import pipeline
+from irl.pipeline import Fit, Simulated, fit, simulate
+from irl.settings import DemoConfig
+from irl.stages import stages
+
+
+def run_all(config: DemoConfig) -> tuple[Simulated, Fit]:
+    with stages(8, quiet=True) as run:
+        simulated = simulate(config, run)
+        ranges, signs = simulated.expert.agent.feature_map, np.array(config.signs, dtype=float)
+        return simulated, fit(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return run_all(tiny_demo())
+
+
+def test_generators_depend_on_seed_part_and_place_alone():
+    def numbers(seed, part, n):
+        return [rng.random(4).tolist() for rng in pipeline._generators(seed, part, n)]
+
+    base = numbers(0, "fit", 5)
+    assert numbers(0, "fit", 5) == base
+    assert numbers(0, "fit", 3) == base[:3], "one more generator changes nothing of the others"
+    others = [numbers(1, "fit", 5), numbers(0, "simulate", 5), numbers(0, "tif", 5)]
+    every = [tuple(row) for rows in [base, *others] for row in rows]
+    assert len(set(every)) == len(every)
+
+
+def test_what_one_generator_draws_changes_nothing_of_the_next():
+    first, second = pipeline._generators(0, "fit", 2)
+    untouched = pipeline._generators(0, "fit", 2)[1].random(4)
+    first.random(1000)
+    np.testing.assert_array_equal(second.random(4), untouched)
+
+
+def test_the_three_batches_are_all_episodes_once(tiny):
+    simulated, _ = tiny
+    batches = (simulated.train, simulated.validation, simulated.test)
+    assert [len(batch) for batch in batches] == [72, 8, 20]
+    names = [name for batch in batches for name in batch.ids]
+    assert sorted(names, key=int) == [str(i) for i in range(100)]
+    assert simulated.test.ids == tuple(str(i) for i in range(80, 100))
+
+
+def test_a_fit_is_consistent_in_itself(tiny):
+    simulated, found = tiny
+    assert np.abs(found.weights).sum() == pytest.approx(1.0)
+    np.testing.assert_array_equal(found.weights, found.posterior.mean)
+    np.testing.assert_allclose(found.policy.w, found.weights, rtol=1e-12)
+    assert found.pool.batch.n_steps >= 100
+    assert set(found.pool.batch.ids) <= set(simulated.train.ids)
+    assert len(found.pool.psi) == 3 + 2 * 2
+    assert found.agent.model is found.model.model
+    assert found.agent.horizon == simulated.train.horizon
+    # The identified set also holds the policy of the reported weights against the expert.
+    own = found.agent.mu(found.weights, simulated.train.start, 20)
+    regrets = (np.vstack([found.loop.mus, own]) - found.mu_expert.mean) @ found.identified.best
+    assert found.identified.minimum == pytest.approx(regrets.max(), abs=1e-9)
+
+
+def test_the_same_seed_gives_the_same_batch_whatever_is_fitted(tiny):
+    simulated, _ = tiny
+    with stages(8, quiet=True) as run:
+        again = simulate(tiny_demo(fit=tiny_fit(rounds=1, starts=5)), run)
+        other = simulate(tiny_demo(seed=1), run)
+    assert again.train == simulated.train
+    assert again.test == simulated.test
+    assert other.train != simulated.train
+
+
+def test_a_horizon_shorter_than_the_histories_is_one_clear_error(tiny):
+    simulated, found = tiny
+    with pytest.raises(ValueError, match="the histories have up to 6 steps, the horizon is 4"):
+        fit(
+            simulated.train,
+            simulated.validation,
+            found.feature_map,
+            np.array([-1.0, -1.0]),
+            tiny_fit(horizon=4),
+            0,
+            stages(6, quiet=True),
+        )
+
+
+@pytest.mark.slow
+def test_with_a_perfect_model_the_weights_are_recovered(monkeypatch):
+    """Control: what is left over is the error of everything but the outcome model."""
+
+    def perfect(kind, train, validation, config, rng, progress=None):
+        return FittedOutcomeModel(OracleModel(), {}, 0.0)
+
+    monkeypatch.setattr(pipeline, "fit_outcome_model", perfect)
+    _, found = run_all(replace(DemoConfig().quick(), seed=0))
+    assert isinstance(found.agent.model, OracleModel)
+    np.testing.assert_allclose(found.weights, [-0.3, -0.7], atol=0.08)

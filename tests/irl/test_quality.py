@@ -1,0 +1,203 @@
+"""Does planning keep what it promises? Numbers by hand, an agent that cannot err, and two that do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from known_model import KnownModel
+from small_agents import TINY, exact_agent, known_agent, known_problem
+
+from agents.successor.agent import SuccessorPolicy
+from cirl_gym.data.features import draw_weights
+from cirl_gym.data.rollout import rollout
+from cirl_gym.worlds.world import CounterfactualWorld
+from irl.checks import quality
+from irl.checks.quality import PlanQuality, QualityConfig, measured_quality, probed_weights
+
+WEIGHTS = draw_weights([0, 0], np.random.default_rng(3), 6)
+FULL = 1 + 0.5 + 0.25 + 0.125
+"""Sum of gamma^t of the known problem: four steps, gamma 1/2."""
+
+
+class Doubled(KnownModel):
+    """Promises twice of what the known model does."""
+
+    def predict(self, states):
+        return 2 * super().predict(states)
+
+
+def two_weights(**changes) -> PlanQuality:
+    """Two preferences over two outcomes, full range 10."""
+    fields = {
+        "weights": np.array([[-0.25, -0.75], [1.0, 0.0]]),
+        "planned": np.array([[4.0, 2.0], [8.0, 1.0]]),
+        "expected": np.array([[4.5, 2.0], [8.0, 1.0]]),
+        "sampled": np.array([[5.0, 2.4], [7.0, 1.1]]),
+        "mu_error": np.array([[0.1, 0.2], [0.3, 0.01]]),
+        "value_error": np.array([0.05, 0.3]),
+        "greedy": np.array([[4.0, 3.0], [6.0, 9.0]]),
+        "full": 10.0,
+    }
+    return PlanQuality(**(fields | changes))
+
+
+def test_differences_by_hand():
+    found = two_weights()
+    np.testing.assert_allclose(found.expected_difference, [0.05, 0.0])
+    np.testing.assert_allclose(found.sampled_difference, [0.1, 0.1])
+    np.testing.assert_allclose(found.noise, [0.02, 0.03])
+    # Promised -2.5 and 8, reached -3.05 and 7; without a search -3.25 and 6.
+    np.testing.assert_allclose(found.value_difference, [0.055, 0.1])
+    np.testing.assert_allclose(found.search_gain, [0.075, 0.2])
+    # Of the first outcome -1 and 1, a tie; of the second -.4 and -.1: -.25 on average, its standard error .15.
+    assert found.systematic_difference == 0.0
+    steady = two_weights(sampled=np.array([[5.0, 2.0], [9.2, 1.0]]))
+    # -1 and -1.2: -1.1 on average, its standard error .1.
+    assert steady.systematic_difference == pytest.approx(0.08)
+    # Along the expected course .25 * .5 = .125; with noise .55 - .15 and 1 - .9.
+    np.testing.assert_allclose(found.proven_value_difference, [0.04, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"planned": np.zeros((2, 3))}, r"planned must be \(2, 2\) finite"),
+        ({"sampled": np.array([[5.0, np.nan], [7.0, 1.1]])}, r"sampled must be \(2, 2\) finite"),
+        ({"value_error": np.zeros((2, 2))}, r"value_error must be \(2,\) finite"),
+        ({"weights": np.zeros(2)}, "weights must be"),
+        ({"mu_error": np.full((2, 2), -0.1)}, "no standard error below 0"),
+        ({"full": 0.0}, "full above 0"),
+        ({"full": np.inf}, "full above 0"),
+    ],
+)
+def test_a_record_that_breaks_its_promise_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        two_weights(**changes)
+
+
+def test_the_check_names_number_weights_and_what_to_do():
+    found = two_weights()
+    found.check(0.041)
+    found.check(None)
+    with pytest.raises(ValueError, match=r"for 2 weights.* by up to 0.040 in value; 0.039 is the limit") as stopped:
+        found.check(0.039)
+    promising = two_weights(expected=np.array([[4.0, 2.0], [5.0, 1.0]]))
+    with pytest.raises(ValueError, match=r"by up to 0.300 in value.*Train more \(without --quick"):
+        promising.check(0.05)
+    for part in ("(-0.25, -0.75)", "(4, 2) as planned", "(5, 2.4) as reached", "noise of outcomes", "--quality-limit"):
+        assert part in str(stopped.value)
+    steady = two_weights(sampled=np.array([[5.0, 2.0], [9.2, 1.0]]), value_error=np.ones(2))
+    with pytest.raises(ValueError, match=r"by 0.080 on average in an outcome; 0.05 is .* \(9.2, 1\) as reached"):
+        steady.check(0.05)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"weights": 0}, {"starts": 0}, {"episodes": 1}, {"limit": 0.0}, {"limit": np.inf}, {"limit": np.nan}]
+)
+def test_a_look_out_of_range_is_refused(changes):
+    with pytest.raises(ValueError, match="QualityConfig"):
+        QualityConfig(**changes)
+
+
+class TestExactAgent:
+    """With room for every plan and without noise, replanning at every step changes nothing."""
+
+    def test_what_is_planned_is_what_is_reached(self):
+        found = measured_quality(exact_agent(), known_problem(), WEIGHTS, np.random.default_rng(0))
+        assert found.full == pytest.approx(FULL)
+        np.testing.assert_allclose(np.abs(found.weights).sum(axis=1), 1.0)
+        # Plans can tie in value, and then differ in mu; these do not.
+        np.testing.assert_allclose(found.expected, found.planned, atol=1e-6)
+        assert (found.search_gain >= -1e-9).all()
+
+    def test_noise_explains_the_rest_where_the_world_is_linear(self):
+        problem = known_problem(model=KnownModel(ends=False))
+        agent = known_agent(config=replace(TINY, width=27), model=KnownModel(ends=False))
+        config = QualityConfig(starts=10, episodes=8)
+        found = measured_quality(agent, problem, WEIGHTS, np.random.default_rng(0), config)
+        assert found.sampled_difference.max() > 1e-3
+        np.testing.assert_array_equal(found.proven_value_difference < 1e-6, True)
+        # A residual of .25 in every step, on scales of 4 and 8 and with what is still to come of it, 80 courses.
+        steps = np.array([FULL - 0.0, FULL - 1.0, FULL - 1.5, FULL - 1.75])
+        by_hand = 0.25 / 4 * np.sqrt((steps[1:] ** 2).sum()) / np.sqrt(80) / FULL
+        assert found.noise == pytest.approx(np.full(6, by_hand), rel=0.25)
+        found.check(0.01)
+
+
+def test_means_and_standard_errors_are_those_of_courses_from_the_same_start(monkeypatch):
+    # One preference, two first observations, two courses each: 1, 3 and 5, 9. Within-start variances 2 and 8.
+    courses = np.array([[1.0, 0.0], [3.0, 0.0], [5.0, 0.0], [9.0, 0.0]])
+
+    def reached(agent, problem, weights, first, outcome, seed):
+        return courses if outcome == "sampled" else courses[::2]
+
+    monkeypatch.setattr(quality, "_reached", reached)
+    config = QualityConfig(starts=2, episodes=2)
+    found = measured_quality(known_agent(), known_problem(), np.array([[1.0, 1.0]]), np.random.default_rng(0), config)
+    np.testing.assert_allclose(found.sampled, [[4.5, 0.0]])
+    np.testing.assert_allclose(found.expected, [[3.0, 0.0]])
+    np.testing.assert_allclose(found.mu_error, [[np.sqrt((2 + 8) / 2 / 4), 0.0]])
+    np.testing.assert_allclose(found.value_error, [np.sqrt(5 / 4) / 2])
+
+
+def test_an_agent_that_has_learnt_nothing_is_stopped():
+    agent = known_agent()
+    agent.network.initialise(np.random.default_rng(0))
+    agent.width = 1
+    found = measured_quality(agent, known_problem(), WEIGHTS, np.random.default_rng(0))
+    # Acting, it looks one step ahead at each step: more is reached than was planned, and that is a difference too.
+    assert found.value_difference.min() < -0.05
+    with pytest.raises(ValueError, match="not solved well enough"):
+        found.check(0.05)
+    np.testing.assert_array_equal(found.greedy, found.planned)
+
+
+def test_plans_made_in_another_world_are_stopped():
+    agent = known_agent(model=Doubled())
+    with pytest.raises(ValueError, match="not solved well enough"):
+        measured_quality(agent, known_problem(), WEIGHTS, np.random.default_rng(0)).check(0.05)
+
+
+def test_same_generator_same_bytes_and_the_agent_stays_as_it_was():
+    agent, problem = known_agent(), known_problem()
+    first, again = (measured_quality(agent, problem, WEIGHTS, np.random.default_rng(4)) for _ in range(2))
+    other = measured_quality(agent, problem, WEIGHTS, np.random.default_rng(5))
+    assert first.sampled.tobytes() == again.sampled.tobytes()
+    assert (first.sampled != other.sampled).any()
+    assert agent.width == 4
+
+
+def test_a_policy_acts_for_each_row_as_for_that_row_alone():
+    agent, starts = known_agent(), known_problem().starts[:6]
+    world = CounterfactualWorld(KnownModel(ends=False), starts, 4)
+    together = rollout(
+        world, SuccessorPolicy(agent, WEIGHTS, None, np.random.default_rng(0)), 6, np.random.default_rng(0)
+    )
+    for row, w in enumerate(WEIGHTS):
+        alone = rollout(world, agent.policy(w), 6, np.random.default_rng(0))
+        np.testing.assert_array_equal(together.actions[row], alone.actions[row])
+    assert len(np.unique(together.actions, axis=0)) > 1
+
+
+class TestProbedWeights:
+    def test_half_are_near_and_all_obey_the_signs(self):
+        near = np.array([[-0.3, 0.2, -0.5], [-0.6, -0.1, 0.3]])
+        found = probed_weights(np.array([-1.0, 0.0, -1.0]), near, 20, np.random.default_rng(0))
+        assert found.shape == (20, 3)
+        assert (found[:, [0, 2]] <= 0).all()
+        # A component of the wrong sign is set to zero.
+        kept = {tuple(row) for row in found[:2].tolist()}
+        assert kept == {(-0.3, 0.2, -0.5), (-0.6, -0.1, 0.0)}
+        np.testing.assert_allclose(np.abs(found[2:]).sum(axis=1), 1.0)
+
+    def test_no_more_than_half_are_near(self):
+        near = np.tile([[-0.125, -0.875]], (50, 1))
+        found = probed_weights(np.array([-1.0, -1.0]), near, 9, np.random.default_rng(0))
+        assert ((found == near[0]).all(axis=1)).sum() == 4
+
+    @pytest.mark.parametrize(("near", "n"), [(np.zeros((1, 2)), 0), (np.zeros((1, 3)), 5), (np.zeros(2), 5)])
+    def test_bad_input(self, near, n):
+        with pytest.raises(ValueError, match="n must be at least 1 and near"):
+            probed_weights(np.array([-1.0, -1.0]), near, n, np.random.default_rng(0))

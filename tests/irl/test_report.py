@@ -1,0 +1,279 @@
+"""The report: well-formed, self-contained, escaped, the same bytes twice, and every number of the result in it."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from rich.console import Console
+from sample_result import sample_fields, sample_result, sample_what_if
+
+from irl.report.console import print_result
+from irl.report.drawing import accuracy_svg, fold_name, margins_svg, weights_svg, what_if_svg
+from irl.report.page import render
+from irl.report.rows import percent, short, signed, what_if_rows
+from irl.report.what_if import WhatIf
+from irl.result.result import IdentifiedRanges, Result
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "wbr"}
+HOSTILE = '<script>alert("x")</script> & $\\frac{1}{$ _%s [red]\x07'
+
+
+class Page(HTMLParser):
+    """Checks nesting while it reads, and keeps what the tests ask about."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        assert len(dict(attrs)) == len(attrs), f"an attribute stands twice in <{tag}>"
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open[-1:]):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.texts))
+
+
+def hostile(d: int = 2) -> tuple[Result, WhatIf]:
+    """A result whose names, sentences and settings all try to be something else than text."""
+    names = tuple(f"{HOSTILE}{i}" for i in range(d))
+    fields = sample_fields(d)
+    old = fields["features"]
+    known = fields["identified_set"]
+    fields["features"] = names
+    fields["intervals"] = {new: fields["intervals"][name] for new, name in zip(names, old, strict=True)}
+    ranges = {new: known.ranges[name] for new, name in zip(names, old, strict=True)}
+    fields["identified_set"] = IdentifiedRanges(ranges, 0.0, 0.1, {names[0]: HOSTILE})
+    fields |= {"headline": (HOSTILE,), "stop": HOSTILE, "config": {HOSTILE: HOSTILE}, "table": {HOSTILE: [HOSTILE]}}
+    what_if = replace(sample_what_if(d), features=names, title=HOSTILE, units=(HOSTILE,) * d)
+    actions = {"wait": HOSTILE, "treat": "_treat"}
+    futures = {actions[name]: course for name, course in what_if.futures.items()}
+    return Result(**fields), replace(what_if, futures=futures, actions=tuple(actions[a] for a in what_if.actions))
+
+
+@pytest.mark.parametrize("d", [1, 2, 15])
+def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(d: int) -> None:
+    text = render(sample_result(d), sample_what_if(d))
+    assert text.startswith("<!doctype html>\n")
+    page = Page(text)
+    identifiers = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(identifiers) == len(set(identifiers))
+    for tag, attrs in page.tags:
+        assert tag not in {"script", "link", "iframe", "img", "object", "embed", "image"}
+        for key in ("href", "src"):
+            assert (attrs.get(key) or "#").startswith("#")
+            assert not attrs.get(key) or attrs[key][1:] in identifiers  # type: ignore[index]
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "@import" not in text
+    for reference in re.findall(r"url\(([^)]*)\)", text):
+        assert reference[0] == "#"
+        assert reference[1:] in identifiers
+
+
+@pytest.mark.parametrize("d", [2, 15])
+def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> None:
+    result, what_if = sample_result(d), sample_what_if(d)
+    page = Page(render(result, what_if))
+    pictures = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert len(pictures) == (6 if d == 2 else 5)  # the regret of all weights is drawn for two
+    assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
+    # Windows of time and discount factors have tables alone.
+    assert page.text.count("What it shows") == page.text.count("How to read it") == 4 + 2
+    assert page.text.count("What it cannot tell") == 4 + 2
+    assert all(attrs["scope"] in ("row", "col") for tag, attrs in page.tags if tag == "th")
+    for name, weight in zip(result.features, result.weights, strict=True):
+        assert name in page.text
+        assert signed(weight) in page.text
+        assert signed(result.intervals[name][0]) in page.text
+        assert signed(result.identified_set.ranges[name][1]) in page.text
+    for share in (0.835, 0.841, 0.54, 0.57, *result.agreement.cirl, *result.agreement.cloning):
+        assert percent(share) in page.text
+    for said in (result.likelihood.cirl, result.likelihood.averaged, result.likelihood.frequencies):
+        assert signed(said.mean) in page.text
+    assert ("the experts' own chances" in page.text) == (d == 2)
+    assert "0.04243 from the experts' discounted outcomes" in page.text or d != 2
+    assert short(float(what_if.futures["treat"][-1, -1])) in page.text
+    assert ("Returns in the simulator" in page.text) == (d == 2)
+    assert ("Not identifiable from these data" in page.text) == (d == 15)
+    assert result.headline[0] in page.text
+
+
+def test_without_a_what_if_the_section_is_absent() -> None:
+    page = Page(render(sample_result()))
+    assert "What if" not in page.text
+    assert [attrs["class"] for tag, attrs in page.tags if tag == "svg"] == [
+        "picture weights",
+        "picture regret",
+        "picture accuracy",
+        "picture agreement",
+        "picture margins",
+    ]
+
+
+def test_the_page_says_what_the_intervals_hold() -> None:
+    alone, several = (" ".join(render(sample_result(d)).split()) for d in (2, 15))
+    assert "not errors of the outcome model" in alone
+    assert "3 outcome models, each searched anew for policies, differ in" in several
+
+
+def test_names_from_a_table_stay_text() -> None:
+    result, what_if = hostile()
+    text = render(result, what_if)
+    page = Page(text)
+    assert not any(tag == "script" for tag, _ in page.tags)
+    assert page.text.count('<script>alert("x")</script> & $\\frac{1}{$ _%s [red]') >= 10
+    assert "$\\frac{1}{$" in weights_svg(result).replace("\n", "")  # not read as a formula
+    assert "if _treat" in what_if_svg(what_if)  # a legend would hide a name that begins with an underscore
+
+
+def test_same_input_same_bytes_whatever_the_readers_settings() -> None:
+    first = render(sample_result(), sample_what_if())
+    with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.fonttype": "path"}):
+        settings = dict(matplotlib.rcParams)
+        assert render(sample_result(), sample_what_if()) == first
+        assert dict(matplotlib.rcParams) == settings
+
+
+def test_glyphs_that_the_font_lacks_neither_warn_nor_vanish() -> None:
+    what_if = replace(sample_what_if(1), features=("肿瘤体积",), units=("毫升",))
+    assert "肿瘤体积 [毫升]" in what_if_svg(what_if)
+
+
+def test_dots_lie_where_the_weights_are() -> None:
+    result = sample_result(15)
+    found = re.findall(r'<use href="#weights-\w+" x="([\d.]+)" y="([\d.]+)" style="fill: #0072b2', weights_svg(result))
+    assert len(found) == 15 + 1  # and the legend's
+    x, y = np.array(found[:15], dtype=np.float64).T
+    assert (np.diff(y) > 0).all()  # first feature on top
+    scale = (x[1] - x[0]) / (result.weights[1] - result.weights[0])
+    assert scale > 0
+    np.testing.assert_allclose(x - x[0], scale * (np.array(result.weights) - result.weights[0]), atol=1e-3)
+
+
+def test_truth_and_ceiling_are_drawn_only_where_they_are_known() -> None:
+    known, unknown = sample_result(2), sample_result(15)
+    assert ">truth<" in weights_svg(known)
+    assert ">truth<" not in weights_svg(unknown)
+    assert ">ceiling 85.2 %<" in accuracy_svg(known)
+    assert "ceiling" not in accuracy_svg(unknown)
+
+
+def test_a_loop_without_rounds_or_margin_can_be_drawn() -> None:
+    result = sample_result()
+    assert "no rounds" in margins_svg(replace(result, rounds=()))
+    assert "from 0 to 0 in 1 rounds" in margins_svg(replace(result, rounds=(replace(result.rounds[0], margin=0.0),)))
+
+
+def test_a_history_of_one_observation_and_many_actions_can_be_drawn() -> None:
+    futures = {f"action {a}": np.full((3, 1), float(a)) for a in range(9)}
+    svg = what_if_svg(WhatIf("start", ("x",), np.zeros((1, 1)), (), futures))
+    assert all(f">if action {a}<" in svg for a in range(9))
+
+
+def test_what_if_rows_follow_the_course() -> None:
+    what_if = WhatIf("p", ("x",), np.array([[1.0], [2.0]]), ("treat",), {"wait": np.array([[3.0], [-4.25]])})
+    assert what_if_rows(what_if) == [
+        ["0", "observed, then treat", "1"],
+        ["1", "observed last", "2"],
+        ["2", "if wait", "3"],
+        ["3", "if wait", "\N{MINUS SIGN}4.25"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actions": ("treat", "treat")}, "2 observations need one action less, got 2"),
+        ({"observed": np.zeros((2, 2))}, r"observed must be \[steps, 1\] finite"),
+        ({"observed": np.full((2, 1), np.nan)}, "observed must be"),
+        ({"futures": {}}, "one course for each action"),
+        ({"futures": {"wait": np.zeros((0, 1))}}, r"futures\['wait'\] must be"),
+        ({"units": ("ml", "mg")}, "units must be 1 texts, got 2"),
+    ],
+)
+def test_a_what_if_checks_what_it_promises(changes: dict[str, object], message: str) -> None:
+    valid = WhatIf("p", ("x",), np.zeros((2, 1)), ("treat",), {"wait": np.zeros((1, 1))})
+    with pytest.raises(ValueError, match=message):
+        replace(valid, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "folded"),
+    [
+        ("temperature", "temperature"),
+        ("white_blood_cell_count", "white_blood_\ncell_count"),
+        ("mean arterial pressure of today", "mean arterial\npressure of\u2026"),
+        ("abcdefghijklmnopqrs", "abcdefghijklmn\nopqrs"),
+        ("", ""),
+        ("a\x00b\nc", "a b c"),
+    ],
+)
+def test_long_names_are_folded(name: str, folded: str) -> None:
+    assert fold_name(name, 14) == folded
+
+
+def test_numbers_are_typeset() -> None:
+    minus = "\N{MINUS SIGN}"
+    assert [signed(x) for x in (-0.29, 0.0514, 0.0, -0.0001)] == [f"{minus}0.290", "+0.051", "0.000", "0.000"]
+    assert [short(x) for x in (-1234.56, 0.000123456)] == [f"{minus}1235", "0.0001235"]
+    assert percent(0.8349) == "83.5 %"
+
+
+def printed(result: Result, folder: Path | None = None, width: int = 80) -> str:
+    text = io.StringIO()
+    print_result(result, folder, Console(file=text, width=width))
+    return text.getvalue()
+
+
+def test_the_console_shows_the_finding_and_where_it_is(tmp_path: Path) -> None:
+    for name in ("report.html", "result.json", ".hidden"):
+        (tmp_path / name).touch()
+    text = printed(sample_result(), tmp_path)
+    words = re.sub(r"\s+", " ", text)
+    assert "side effects weigh 2.4 times as much as tumour volume." in words
+    assert "tumour_volume -0.290 -0.421 to -0.159 -0.553 to -0.093 -0.300" in words
+    assert "learnt weights (CIRL) 83.5 %" in words
+    assert "ceiling 85.2 %" in words
+    assert "experts -3.410 0.061" in words
+    assert "9 rounds, margin 0.1037; converged (the margin is within the tolerance)." in words
+    assert "Time: 5 min 24 s (expert 2 min 01 s" in words
+    assert f"Files in {tmp_path}: report.html, result.json\n" in text
+
+
+def test_the_console_fits_eighty_columns_and_leaves_out_what_is_not_known() -> None:
+    text = printed(sample_result(15))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Returns" not in text
+    assert "Files" not in text
+    assert "not known" in text
+    assert "Not identifiable: days since admission (constant)" in text
+
+
+def test_names_are_never_markup_on_the_console() -> None:
+    result, _ = hostile()
+    assert "[red]" in printed(result, width=300)

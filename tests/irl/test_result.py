@@ -1,0 +1,173 @@
+"""The result file: same content back, no NaN, and one clear error for whatever is not a result."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_result import sample_fields, sample_result
+
+from irl.result.result import SCHEMA, Accuracy, IdentifiedRanges, Kappa, Result, installed_versions
+
+KEYS = """
+    schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
+    seed config versions estimates kappa true_weights table headline stop verdict episodes
+    members windows gammas mu_recovered mu_gap agreement likelihood quality allowed
+"""
+
+
+@pytest.mark.parametrize("d", [1, 2, 15])
+def test_what_is_written_is_read_back(d: int, tmp_path: Path) -> None:
+    result = sample_result(d)
+    result.write(tmp_path / "result.json")
+    assert Result.read(tmp_path / "result.json") == result
+
+
+def test_the_file_has_exactly_the_documented_keys(tmp_path: Path) -> None:
+    sample_result().write(tmp_path / "result.json")
+    content = json.loads((tmp_path / "result.json").read_text())
+    assert list(content) == KEYS.split()
+    assert content["schema"] == SCHEMA
+    assert set(content["rounds"][0]) == {
+        *("k", "w", "mu", "lambda", "margin", "seconds", "agreement", "changed"),
+    }
+    assert content["rounds"][0]["lambda"] is None
+    assert content["rounds"][1]["lambda"] == 0.5
+    assert set(content["accuracy"]) == {"cirl", "cloning", "majority", "repeat_last_action", "ceiling"}
+    assert set(content["returns"]) == {"expert", "cirl", "cloning", "random", "never", "always"}
+    assert content["returns"]["expert"] == {"mean": -3.41, "standard_error": 0.061}
+    assert content["identified_set"]["ranges"]["side_effects"] == list(
+        sample_result().identified_set.ranges["side_effects"]
+    )
+    assert content["weights"] == [-0.29, -0.71]
+    assert set(content["windows"][0]) == {"from", "to", "decisions", "patients", "found", "changes"}
+    assert [window["to"] for window in content["windows"]] == [5, 11, None]
+    assert content["windows"][2]["found"] is None
+    assert set(content["gammas"]) == {"chosen", "tried", "decisions", "patients"}
+
+
+def test_same_result_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        sample_result().write(tmp_path / name)
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+def test_arrays_become_plain_numbers() -> None:
+    fields = sample_fields() | {"margin": np.float32(0.5), "seed": np.int64(3), "config": {"w": np.array([1.5, np.pi])}}
+    result = Result(**fields)
+    assert (type(result.margin), result.margin) == (float, 0.5)
+    assert (type(result.seed), result.seed) == (int, 3)
+    assert result.config == {"w": [1.5, float(np.pi)]}
+    assert result.weights == (-0.29, -0.71)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": (-0.3, -0.8)}, r"L1 norm 1, got 1\.1"),
+        ({"weights": (-0.3, -0.3, -0.4)}, "weights must be 2 numbers, one per feature, got 3"),
+        ({"weights": (float("nan"), 1.0)}, r"result\.weights\[0\] must be finite, got nan; what is unknown is None"),
+        ({"margin": float("inf")}, r"result\.margin must be finite"),
+        ({"margin": -0.1}, "must not be negative"),
+        ({"margin": "0.1"}, r"result\.margin must be float, got '0\.1'"),
+        ({"seed": True}, r"result\.seed must be int, got True"),
+        ({"seed": 1.5}, r"result\.seed must be int, got 1\.5"),
+        ({"features": ("a", "a")}, "features must be distinct"),
+        ({"features": "ab"}, r"result\.features must be tuple"),
+        ({"intervals": {"tumour_volume": (-0.4, -0.2)}}, "intervals must have one"),
+        ({"intervals": {"tumour_volume": (0, -1), "side_effects": (0, 1)}}, r"intervals\.tumour_volume must be \[low"),
+        ({"intervals": {"tumour_volume": (0,), "side_effects": (0, 1)}}, "tumour_volume must have 2 entries, got 1"),
+        ({"true_weights": (1.0,)}, "true_weights must be 2 numbers"),
+        ({"estimates": {"posterior": (1.0,)}}, r"estimates\.posterior must be 2 numbers"),
+        ({"mu_expert": (1.0,)}, "mu_expert must be 2 numbers"),
+        ({"returns": {}}, "returns must be of expert, cirl"),
+        ({"accuracy": {"cirl": 1.0}}, "missing or unknown keys: ceiling, cloning"),
+        ({"config": {"a": {"b": [1.0, float("nan")]}}}, r"result\.config\.a\.b\[1\] must be finite"),
+        ({"config": {"a": object()}}, r"result\.config\.a is a object, which JSON cannot hold"),
+        ({"rounds": None}, r"result\.rounds must be tuple"),
+    ],
+)
+def test_a_broken_promise_is_one_clear_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Result(**(sample_fields() | changes))
+
+
+def test_the_parts_check_themselves() -> None:
+    with pytest.raises(ValueError, match=r"accuracy\.cirl must lie in \[0, 1\], got 83\.5"):
+        Accuracy(83.5, 0.8, 0.5, 0.5, None)
+    with pytest.raises(ValueError, match=r"accuracy\.cirl must be float, got None"):
+        Accuracy(None, 0.8, 0.5, 0.5, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"kappa\.interval must be \[low, high\]"):
+        Kappa(1.0, (2.0, 0.5))
+    with pytest.raises(ValueError, match=r"rounds\[3\]\.lambda must lie in \[0, 1\]"):
+        replace(sample_result().rounds[3], lambda_=1.2)
+    with pytest.raises(ValueError, match="tolerance must not be negative"):
+        replace(sample_result().identified_set, tolerance=-1.0)
+
+
+def test_a_feature_that_is_not_identifiable_must_be_a_feature() -> None:
+    known = sample_result().identified_set
+    with pytest.raises(ValueError, match=r"names no feature: \['age'\]"):
+        replace(sample_result(), identified_set=IdentifiedRanges(known.ranges, 0.0, 0.1, {"age": "constant"}))
+
+
+@pytest.mark.parametrize("name", ["schema", "minimum", "tolerance", "ranges", "lambda"])
+def test_a_feature_may_have_any_name(name: str, tmp_path: Path) -> None:
+    fields = sample_fields(1)
+    fields["features"] = (name,)
+    fields["intervals"] = {name: (0.0, 1.0)}
+    fields["identified_set"] = IdentifiedRanges({name: (0.0, 1.0)}, 0.0, 0.1, {name: "constant"})
+    Result(**fields).write(tmp_path / "result.json")
+    assert Result.read(tmp_path / "result.json") == Result(**fields)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is not JSON"),
+        ('{"schema": 1, "feat', "is not JSON"),
+        ("[]", "is not a result of schema 1"),
+        ("{}", "is not a result of schema 1"),
+        ('{"schema": 2}', "is not a result of schema 1"),
+        ('{"schema": 1, "weights": []}', "missing or unknown keys: accuracy, agreement, allowed, config"),
+    ],
+)
+def test_another_file_is_refused_by_name(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        Result.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_nan_in_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    sample_result().write(path)
+    path.write_text(path.read_text().replace('"margin": 3.25', '"margin": NaN'))
+    with pytest.raises(ValueError, match=r"rounds\[0\]\.margin must be finite"):
+        Result.read(path)
+
+
+def test_versions_are_read_without_importing() -> None:
+    versions = installed_versions()
+    assert list(versions) == ["python", "numpy", "torch", "gymnasium", "stable_baselines3", "cirl_gym"]
+    assert versions["numpy"] == np.__version__
+
+
+def test_the_gap_is_that_of_the_two_expectations() -> None:
+    fields = sample_fields()
+    assert Result(**fields).mu_gap == pytest.approx(0.03 * np.sqrt(2))
+    for changes, message in (
+        ({"mu_gap": 0.1}, "mu_gap must be 0.042"),
+        ({"mu_gap": None}, "mu_recovered and mu_gap belong together"),
+        ({"mu_recovered": None}, "mu_recovered and mu_gap belong together"),
+        ({"mu_recovered": (1.0, 2.0, 3.0)}, "mu_recovered must be 2 numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Result(**(fields | changes))
+    none = Result(**(fields | {"mu_recovered": None, "mu_gap": None, "agreement": None, "likelihood": None}))
+    assert none.likelihood is none.agreement is None

@@ -1,0 +1,466 @@
+"""Weights per window of time: a window is a mask over decisions, and what changes in time is found where it changes."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from exact_experts import NEGATIVE, ExactAgent, drawn
+from rich.console import Console
+from sample_result import sample_result
+from small_batches import batch_of
+from tiny_run import tiny_demo, tiny_fit
+from tumour_experts import QUICK, Turning, expert_of, played, solved
+
+from cirl_gym.data.batch import Batch
+from irl.commands import run as commands
+from irl.commands.cli import main
+from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences, posterior_of
+from irl.preferences.likelihood import PlanPool
+from irl.preferences.posterior import PosteriorResult, grid_posterior
+from irl.report.console import print_result
+from irl.report.page import render
+from irl.report.rows import MINUS, signed, window_rows
+from irl.result.records import Change, TimeWindow, WindowWeights, check_starts
+from irl.result.result import Result
+from irl.result.sentences import window_sentences
+from irl.settings import FitConfig
+from irl.studies.windows import (
+    FEWEST_DECISIONS,
+    FEWEST_PATIENTS,
+    change,
+    gain,
+    patient_influence,
+    time_windows,
+    window_pool,
+)
+
+EARLY, LATE = (-0.3, -0.7), (-0.7, -0.3)
+GAMMA, KAPPA, STEPS, CHANGE = 0.8, 8.0, 8, 4
+SMALL = PosteriorConfig(decisions=10_000, plans=6, near_plans=2, bootstraps=20)
+AGENT = ExactAgent(GAMMA, STEPS)
+
+
+def plans(batch: Batch, weights) -> PlanPool:
+    return PlanPool(batch, np.stack([AGENT.psi(batch, np.array(w)) for w in weights]))
+
+
+def spread_plans(batch: Batch) -> PlanPool:
+    share = np.linspace(0.05, 0.95, 10)
+    return plans(batch, np.stack([-share, share - 1], axis=1))
+
+
+def windows_of(pool: PlanPool, starts, seed: int = 0, config: PosteriorConfig = SMALL) -> tuple[TimeWindow, ...]:
+    return time_windows(
+        lambda w, width: AGENT.psi(pool.batch, w), pool, NEGATIVE, starts, config, np.random.default_rng(seed)
+    )
+
+
+@pytest.fixture(scope="module")
+def changing() -> Batch:
+    """Experts who turn from the one to the other at step 4."""
+    return drawn([EARLY] * CHANGE + [LATE] * (STEPS - CHANGE), GAMMA, KAPPA, 100, 1)
+
+
+@pytest.fixture(scope="module")
+def changing_windows(changing):
+    return windows_of(spread_plans(changing), (0, CHANGE))
+
+
+@pytest.fixture(scope="module")
+def pool() -> PlanPool:
+    """Plans along decisions of few patients."""
+    return spread_plans(drawn([EARLY] * CHANGE + [LATE] * (STEPS - CHANGE), GAMMA, KAPPA, 40, 3))
+
+
+@pytest.fixture(scope="module")
+def part() -> PlanPool:
+    """Two stays of each patient, and of these the first steps."""
+    batch = drawn([EARLY] * STEPS, GAMMA, KAPPA, 40, 7)
+    return window_pool(spread_plans(replace(batch, groups=tuple(f"p{i // 2:02d}" for i in range(40)))), 0, CHANGE)
+
+
+class TestChangingExperts:
+    def test_each_window_finds_its_weights_and_the_whole_something_between(self, changing, changing_windows):
+        early, late = (window.found for window in changing_windows)
+        assert early.weights == pytest.approx(EARLY, abs=0.05)
+        assert late.weights == pytest.approx(LATE, abs=0.05)
+        for found, truth in ((early, EARLY), (late, LATE)):
+            assert all(low <= value <= high for (low, high), value in zip(found.intervals, truth, strict=True))
+            assert found.kappa == pytest.approx(KAPPA, rel=0.3)
+        whole, _ = infer_preferences(
+            lambda w, width: AGENT.psi(changing, w), changing, NEGATIVE, SMALL, np.random.default_rng(0)
+        )
+        assert late.weights[0] + 0.05 < whole.mean[0] < early.weights[0] - 0.05
+
+    def test_the_change_is_beyond_chance(self, changing_windows):
+        assert changing_windows[0].changes is None
+        first, second = changing_windows[1].changes
+        assert first.clear
+        assert second.clear
+        assert first.difference == pytest.approx(-0.4, abs=0.08)
+        assert first.interval[0] < -0.4 < first.interval[1] < 0 < second.interval[0]
+        assert second.difference == pytest.approx(-first.difference)
+
+    def test_what_was_judged_is_counted(self, changing, changing_windows):
+        early, late = changing_windows
+        assert (early.from_, early.to, late.from_, late.to) == (0, CHANGE - 1, CHANGE, None)
+        assert early.decisions == changing.mask[:, :CHANGE].sum()
+        assert late.decisions == changing.mask[:, CHANGE:].sum()
+        assert early.patients == late.patients == 100
+
+    def test_same_seed_same_windows(self, changing, changing_windows):
+        assert windows_of(spread_plans(changing), (0, CHANGE)) == changing_windows
+
+
+def test_experts_who_do_not_change_show_no_change():
+    same = drawn([EARLY] * STEPS, GAMMA, KAPPA, 100, 2)
+    early, late = windows_of(spread_plans(same), (0, CHANGE))
+    assert not any(one.clear for one in late.changes)
+    for found in (early.found, late.found):
+        assert found.weights == pytest.approx(EARLY, abs=0.06)
+
+
+class TestInvariance:
+    """Neither names of actions, nor the order of episodes, nor padding, nor other decisions matter to a window."""
+
+    def same(self, one: PlanPool, other: PlanPool) -> None:
+        for first, end in ((2, 6), (CHANGE, None)):
+            parts = [window_pool(pool, first, end) for pool in (one, other)]
+            found = [posterior_of(part, NEGATIVE, SMALL, np.random.default_rng(0)) for part in parts]
+            for name in ("mean", "low", "high", "kappa_mean"):
+                a, b = (getattr(posterior, name) for posterior in found)
+                np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=name)
+            influence = [patient_influence(*pair) for pair in zip(parts, found, strict=True)]
+            assert list(influence[0]) == list(influence[1])
+
+    def test_names_of_actions(self, pool):
+        renamed = replace(pool.batch, actions=np.where(pool.batch.mask, 1 - pool.batch.actions, 0))
+        self.same(pool, PlanPool(renamed, pool.psi[:, :, :, ::-1]))
+
+    def test_order_of_episodes(self, pool):
+        order = np.random.default_rng(0).permutation(len(pool.batch))
+        self.same(pool, PlanPool(pool.batch.take(order), pool.psi[:, order]))
+
+    def test_padding(self, pool):
+        more = np.pad(pool.psi, ((0, 0), (0, 0), (0, 3), (0, 0), (0, 0)), constant_values=np.nan)
+        more[:, ~pool.batch.padded(STEPS + 3).mask] = np.nan
+        self.same(pool, PlanPool(pool.batch.padded(STEPS + 3), more))
+
+    def test_decisions_outside(self, pool):
+        part = window_pool(pool, 2, 6)
+        other = pool.batch.actions.copy()
+        other[:, :2], other[:, 6:] = 1, 1
+        spoilt = pool.psi.copy()
+        spoilt[:, :, :2] = spoilt[:, :, 6:] = 7.0
+        again = window_pool(PlanPool(replace(pool.batch, actions=other), spoilt), 2, 6)
+        np.testing.assert_array_equal(again.batch.actions, part.batch.actions)
+        np.testing.assert_array_equal(again.psi, part.psi)
+
+
+def test_a_window_by_hand():
+    batch = batch_of([0, 1, 1, 0], [1], [1, 0], [1, 1, 1], groups=("p", "q", "p", "r"))
+    batch = replace(batch, terminated=np.array([0, 1, 1, 0], bool), truncated=np.array([1, 0, 0, 1], bool))
+    psi = np.random.default_rng(0).normal(size=(3, 4, 4, 2, 2))
+    part = window_pool(PlanPool(batch, psi), 1, 3)
+    np.testing.assert_array_equal(part.batch.actions, [[1, 1], [0, 0], [1, 1]])
+    np.testing.assert_array_equal(part.batch.lengths, [2, 1, 2])
+    np.testing.assert_array_equal(part.batch.terminated, [False, True, False])
+    assert part.batch.ids == ("e0", "e2", "e3")
+    assert part.batch.groups == ("p", "p", "r")
+    np.testing.assert_array_equal(part.psi, psi[:, [0, 2, 3], 1:3])
+    last = window_pool(PlanPool(batch, psi), 3, None)
+    assert (last.batch.ids, last.batch.n_steps) == (("e0",), 1)
+    assert window_pool(PlanPool(batch, psi), 4, None) is None
+    assert window_pool(PlanPool(batch, psi), 9, 12) is None
+
+
+def test_windows_together_hold_every_decision_once():
+    pool = spread_plans(drawn([EARLY] * STEPS, GAMMA, KAPPA, 20, 4))
+    w, kappas = np.array([-0.4, -0.6]), np.array([1.0, 9.0])
+    parts = [window_pool(pool, first, end) for first, end in ((0, 2), (2, 3), (3, 7), (7, None))]
+    total = sum(part.group_log_likelihood(w, kappas).sum(axis=1) for part in parts)
+    np.testing.assert_allclose(total, pool.group_log_likelihood(w, kappas).sum(axis=1))
+
+
+def test_windows_with_too_few_decisions_are_named_and_not_fitted():
+    batch = drawn([EARLY] * STEPS, GAMMA, KAPPA, 30, 5)
+    first, thin, last, beyond = windows_of(spread_plans(batch), (0, 7, 8, 50))
+    assert first.found is not None
+    assert 0 < thin.decisions < FEWEST_DECISIONS
+    assert (thin.from_, thin.to, thin.found, thin.changes) == (7, 7, None, None)
+    for empty in (last, beyond):
+        assert (empty.decisions, empty.patients, empty.found, empty.changes) == (0, 0, None, None)
+
+
+def test_few_patients_are_too_few_however_many_their_decisions():
+    batch = drawn([EARLY] * STEPS, GAMMA, KAPPA, 90, 6)
+    few = replace(batch, groups=tuple(str(i % (FEWEST_PATIENTS - 1)) for i in range(90)))
+    enough = replace(batch, groups=tuple(str(i % FEWEST_PATIENTS) for i in range(90)))
+    assert windows_of(spread_plans(few), (0,))[0].found is None
+    assert windows_of(spread_plans(enough), (0,))[0].found is not None
+
+
+def test_a_pool_that_is_thin_near_a_window_gets_plans_there(changing, changing_windows):
+    poor = plans(changing, [(-0.95, -0.05)])
+    asked: list[tuple[tuple[float, ...], int | None]] = []
+
+    def psi(w, width):
+        asked.append((tuple(w), width))
+        return AGENT.psi(changing, w)
+
+    found = time_windows(psi, poor, NEGATIVE, (0, CHANGE), SMALL, np.random.default_rng(0))
+    for window, rich in zip(found, changing_windows, strict=True):
+        assert window.found.weights == pytest.approx(rich.found.weights, abs=0.03)
+    assert {width for _, width in asked} == {SMALL.near_width}
+    # Of a rich pool, only the plan of each window's own mean is asked for.
+    asked.clear()
+    time_windows(psi, spread_plans(changing), NEGATIVE, (0, CHANGE), SMALL, np.random.default_rng(0))
+    assert len(asked) == 2
+
+
+def test_gain_by_hand():
+    # One decision, q = (0, 1) and kappa = ln 3: p = 3/4. With a plan of value 1 for the other action: p = 1/2.
+    batch = batch_of([1])
+    part = PlanPool(batch, np.array([[[[[0.0, 0.0], [1.0, 0.0]]]]]))
+    exact = part.extended(np.array([[[[[1.0, 0.0], [0.0, 0.0]]]]]))
+    posterior = posterior_like(np.array([1.0, 0.0]), kappa=np.log(3))
+    assert gain(part, exact, posterior) == pytest.approx(np.log(3 / 2))
+    assert gain(exact, exact, posterior) == 0
+
+
+class TestInfluence:
+    def test_it_is_how_the_mean_moves(self, part):
+        posterior = posterior_of(part, NEGATIVE, SMALL, np.random.default_rng(0))
+        influence = patient_influence(part, posterior)
+        assert list(influence) == [f"p{i:02d}" for i in range(20)]
+        most = max(range(20), key=lambda i: np.abs(influence[f"p{i:02d}"][0]))
+
+        def mean_with(weight):
+            def said(w, kappas):
+                groups = part.group_log_likelihood(w, kappas)
+                groups[:, most] *= weight
+                return groups
+
+            return grid_posterior(said, NEGATIVE, np.random.default_rng(0)).mean[0]
+
+        moved = (mean_with(1.2) - mean_with(0.8)) / 0.4
+        assert influence[f"p{most:02d}"][0] == pytest.approx(moved, rel=0.25)
+        assert influence[f"p{most:02d}"][1] == pytest.approx(-influence[f"p{most:02d}"][0])
+
+    def test_its_spread_is_that_of_the_bootstrap(self, part):
+        config = replace(SMALL, bootstraps=300)
+        posterior = posterior_of(part, NEGATIVE, config, np.random.default_rng(0))
+        rows = np.array(list(patient_influence(part, posterior).values()))
+        assert np.sqrt(20 * rows[:, 0].var(ddof=1)) == pytest.approx(posterior.bootstrap[:, 0].std(), rel=0.25)
+
+
+def posterior_like(mean, spread: float = 0.0, kappa: float = 1.0, seed: int = 0) -> PosteriorResult:
+    """Draws of two weights with a normal spread in the first."""
+    away = spread * np.random.default_rng(seed).standard_normal(4000)
+    draws = np.stack([mean[0] + away, mean[1] - away], axis=1)
+    return PosteriorResult(
+        mean=mean,
+        median=mean,
+        low=mean - spread,
+        high=mean + spread,
+        concentration=1.0,
+        kappa_mean=kappa,
+        kappa_low=kappa,
+        kappa_high=kappa,
+        draws=draws,
+        kappa_draws=np.full(4000, kappa),
+        best=mean,
+        best_kappa=kappa,
+        best_log_likelihood=-1.0,
+    )
+
+
+class TestChange:
+    A, B = np.array([-0.5, -0.5]), np.array([-0.4, -0.6])
+
+    def test_the_chance_of_which_actions_were_drawn(self):
+        before, after = posterior_like(self.A, 0.03), posterior_like(self.B, 0.04, seed=1)
+        nobody = {"p": np.zeros(2), "q": np.zeros(2)}
+        first, second = change(before, after, nobody, nobody)
+        assert first.difference == pytest.approx(0.1)
+        np.testing.assert_allclose(first.interval, 0.1 + 1.645 * 0.05 * np.array([-1, 1]), atol=0.005)
+        np.testing.assert_allclose(second.interval, [-first.interval[1], -first.interval[0]])
+        assert first.clear
+
+    @pytest.mark.parametrize(("later", "spread"), [(1.0, 0.0), (-1.0, 0.4), (0.0, 0.2)])
+    def test_the_chance_of_which_patients_were_seen_is_paired(self, later, spread):
+        # Two patients pull by +.1 and -.1 in the first window; in the second alike, the other way round, or not at all.
+        pull = {"p": np.array([0.1, -0.1]), "q": np.array([-0.1, 0.1])}
+        again = {name: later * row for name, row in pull.items()}
+        exact = posterior_like(self.A), posterior_like(self.B)
+        first, _ = change(*exact, pull, again)
+        # The standard error for two patients: sqrt(2 var) of +-x is 2 x.
+        np.testing.assert_allclose(first.interval, 0.1 + 1.645 * spread * np.array([-1, 1]), atol=1e-3)
+
+    def test_a_patient_may_be_in_one_window_only(self):
+        exact = posterior_like(self.A), posterior_like(self.B)
+        pull = {"p": np.array([0.1, -0.1]), "q": np.array([-0.1, 0.1])}
+        alone, _ = change(*exact, pull, {})
+        both, _ = change(*exact, pull, {"p": np.zeros(2), "q": np.zeros(2)})
+        assert alone == both
+
+    def test_no_interval_reaches_further_than_weights_can_differ(self):
+        pull = {"p": np.array([9.0, -9.0]), "q": np.array([-9.0, 9.0])}
+        first, _ = change(posterior_like(self.A), posterior_like(self.B), pull, {})
+        assert first.interval == (-2.0, 2.0)
+
+
+def test_three_features_are_sampled_and_two_windows_told_apart():
+    # Decisions that end with their own outcome: psi needs no plan.
+    rng = np.random.default_rng(8)
+    truths = np.array([[-0.2, 0.3, -0.5]] * 5 + [[0.5, 0.3, -0.2]] * 5)
+    phi = rng.random((80, 10, 3, 3))
+    logits = 30 * np.einsum("ntad,td->nta", phi, truths)
+    batch = batch_of(*(logits + rng.gumbel(size=logits.shape)).argmax(axis=2), n_actions=3, d=3)
+    config = PosteriorConfig(budget=4000)
+    found = time_windows(
+        lambda w, width: phi, PlanPool(batch, phi[None]), np.zeros(3), (0, 5), config, np.random.default_rng(0)
+    )
+    for window, truth in zip(found, truths[[0, -1]], strict=True):
+        np.testing.assert_allclose(window.found.weights, truth, atol=0.07)
+    assert [one.clear for one in found[1].changes] == [True, False, True]
+    assert found[1].changes[0].difference == pytest.approx(0.7, abs=0.1)
+
+
+@pytest.mark.parametrize("starts", [(-1, 3), (0, 0), (4, 2)])
+def test_starts_must_rise_from_zero_on(starts):
+    with pytest.raises(
+        ValueError, match=r"windows must be first steps from 0 on, each larger than the one before, got"
+    ):
+        check_starts(starts)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Change(0.1, (0.2, 0.0)), r"change.interval must be \[low, high\]"),
+        (lambda: WindowWeights((-0.5, -0.5), ((-1, 0),), 1.0, (1, 2)), "one interval for each weight"),
+        (lambda: WindowWeights((-1.0,), ((-1, -2),), 1.0, (1, 2)), r"an interval must be \[low, high\]"),
+        (lambda: WindowWeights((-1.0,), ((-1, -1),), 1.0, (2, 1)), r"an interval must be \[low, high\]"),
+        (lambda: TimeWindow(5, 4, 0, 0, None, None), "from 5 to 4 holds no step"),
+        (lambda: TimeWindow(0, 4, -1, 0, None, None), "must not be negative"),
+        (lambda: TimeWindow(0, 4, 9, 9, None, (Change(0, (0, 0)),)), "one change for each weight"),
+    ],
+)
+def test_a_record_keeps_what_it_promises(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+class TestSentences:
+    FEATURES = ("x", "y", "z")
+
+    @staticmethod
+    def window(first, last, found=True, changes=None):
+        weights = WindowWeights((-0.5, 0.3, 0.2), ((-0.6, -0.4), (0.2, 0.4), (0.1, 0.3)), 5.0, (4, 6))
+        return TimeWindow(first, last, 70, 12, weights if found else None, changes)
+
+    def test_clear_changes_are_listed_largest_first(self):
+        changes = (Change(-0.1, (-0.2, -0.05)), Change(0.05, (-0.1, 0.2)), Change(0.4, (0.2, 0.6)))
+        said = window_sentences(self.FEATURES, (self.window(0, 4), self.window(5, None, changes=changes)))
+        assert said == ["From steps 0 to 4 to steps 5 on, these weights change beyond chance: z +0.40, x -0.10."]
+
+    def test_no_change_and_a_window_that_says_nothing(self):
+        same = (Change(0.0, (-0.1, 0.1)),) * 3
+        windows = (self.window(2, 4), self.window(5, 9, changes=same), self.window(10, None, found=False))
+        assert window_sentences(self.FEATURES, windows) == [
+            "From steps 2 to 4 to steps 5 to 9, no weight changes beyond chance.",
+            "Steps 10 on have too few decisions to say anything: 70 decisions of 12 patients.",
+        ]
+
+    def test_without_windows_nothing_is_said(self):
+        assert window_sentences(self.FEATURES, ()) == []
+
+
+class TestShown:
+    def test_every_number_is_in_the_page_and_on_the_console(self):
+        result = sample_result(2)
+        page, out = render(result), io.StringIO()
+        print_result(result, console=Console(file=out, width=100, color_system=None))
+        first, second, _ = result.windows
+        for number in (*first.found.weights, *second.found.weights, second.changes[0].difference):
+            assert signed(number) in page
+            assert f"{number:+.3f}" in out.getvalue()
+        for text in ("1200", "1130", "120.2", "too few"):
+            assert text in page
+            assert text in out.getvalue()
+
+    def test_without_windows_there_is_no_section(self):
+        plain = replace(sample_result(2), windows=())
+        assert "per window of time" not in render(plain)
+        assert 'id="windows"' in render(sample_result(2))
+
+    def test_changes_beyond_chance_are_marked(self):
+        result = sample_result(2)
+        clear = (Change(0.1, (0.05, 0.15)), Change(-0.1, (-0.15, 0.05)))
+        marked = replace(result, windows=(result.windows[0], replace(result.windows[1], changes=clear)))
+        assert [row[4] for row in window_rows(marked)] == ["", "+0.100 *", "", f"{MINUS}0.100"]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda one, two: (two, one), "each larger than the one before"),
+            (lambda one, two: (two,), "the first has none before it"),
+        ],
+    )
+    def test_a_result_checks_its_windows(self, change, message):
+        result = sample_result(2)
+        with pytest.raises(ValueError, match=message):
+            replace(result, windows=change(*result.windows[:2]))
+
+    def test_windows_of_other_features_are_refused(self):
+        with pytest.raises(ValueError, match="windows must have 3 weights, got 2"):
+            replace(sample_result(3), windows=sample_result(2).windows)
+
+
+def test_a_whole_run_with_windows(tmp_path):
+    fit = tiny_fit(windows=(0, 3, 6))
+    config = tiny_demo(fit=replace(fit, posterior=replace(fit.posterior, decisions=300)))
+    result = commands.demo(config, tmp_path)
+    assert Result.read(tmp_path / "result.json").windows == result.windows
+    early, late, beyond = result.windows
+    assert early.decisions + late.decisions + beyond.decisions >= 300
+    assert beyond.found is None  # six steps are all that there are
+    assert len(late.changes) == 2
+    assert "time windows" in result.seconds
+    assert any("From steps 0 to 2 to steps 3 to 5" in sentence for sentence in result.headline)
+
+
+@pytest.mark.parametrize("starts", [(3, 0), (-1,)])
+def test_wrong_windows_are_refused_before_any_work(starts):
+    with pytest.raises(ValueError, match="windows must be first steps from 0 on"):
+        FitConfig(windows=starts)
+
+
+def test_the_command_line_takes_windows(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr("irl.commands.run.demo", lambda config, out: seen.append(config.fit))
+    assert main(["demo", "--windows", "0", "6", "12", "--out", str(tmp_path)]) == 0
+    assert main(["demo", "--windows", "6", "0", "--out", str(tmp_path)]) == 2
+    assert [fit.windows for fit in seen] == [(0, 6, 12)]
+
+
+@pytest.mark.slow
+def test_experts_of_the_simulator_who_turn_at_step_4():
+    """One successor expert, then another; the outcome model is the simulator itself, to see the windows alone."""
+    experts = [expert_of(w, 0.5, 100.0) for w in (EARLY, LATE)]
+    batch = played(Turning(experts[0].policy(1), experts[1].policy(2), 4), 600, 3)
+    agent = solved(batch, 0.5)
+    config = replace(QUICK.fit.posterior, decisions=3000, bootstraps=100)
+    whole, pool = judged_preferences(agent.psi, batch, NEGATIVE, config, np.random.default_rng(5))
+    early, late = time_windows(
+        lambda w, width: agent.psi(pool.batch, w, width), pool, NEGATIVE, (0, 4), config, np.random.default_rng(6)
+    )
+    # Three windows gave -.294, -.777 (-.94 to -.67) and -.663 for true -.3, -.7 and -.7.
+    assert early.found.weights == pytest.approx(EARLY, abs=0.04)
+    assert late.found.weights == pytest.approx(LATE, abs=0.08)
+    assert all(one.clear for one in late.changes)
+    assert late.found.weights[0] < whole.mean[0] < early.found.weights[0]

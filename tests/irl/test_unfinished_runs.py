@@ -1,0 +1,505 @@
+"""A command that was killed anywhere and is given again ends with the result of one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_batches import batch_of
+from tiny_run import icu_stays, make_the_command_line_tiny, tiny_demo, tiny_explain, tiny_fit
+
+from agents.as_printed.training import HistoryTrainingConfig
+from cirl_gym import files as kept_parts
+from cirl_gym.files import Kept, read_arrays, read_json, write_arrays, write_json
+from irl.commands import run as commands
+from irl.commands.cli import main
+from irl.preferences.posterior import MemberFinding, PosteriorResult
+from irl.preferences.sampler import SamplerReport
+from irl.report.page import render
+from irl.result.resuming import code_digest, data_digest, remove, unfinished
+from irl.settings import DemoConfig
+from irl.stages import stages
+from irl.stored_stages import load_member, save_member
+
+FEW = HistoryTrainingConfig(hidden=4, batch_size=4, iterations=2, target_every=1)
+PRINTED = tiny_demo(fit=tiny_fit(solver="drqn", mu="mu_learning", histories=FEW, rounds=1))
+FAST = tiny_demo()
+FEATURES = ("temperature", "wbc", "lactate")
+
+
+class Killed(BaseException):
+    """In place of a signal: nothing may catch it."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Trainings are kept after every iteration; the page, half of such a run's time, is drawn in one test alone."""
+    monkeypatch.setattr(kept_parts, "EVERY", 0.0)
+    monkeypatch.setattr("irl.commands.run.render", lambda _result, what_if: str(what_if))
+    # Whoever works on the source in the middle of a test does no harm.
+    monkeypatch.setattr("irl.result.resuming.code_digest", lambda: "the same")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folders of runs that nothing stopped, each made once."""
+    made: dict[str, Path] = {}
+
+    def run(name, command) -> Path:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name.replace(" ", "_"))
+            command(folder)
+            made[name] = folder
+        return made[name]
+
+    return run
+
+
+def demo(config: DemoConfig):
+    return lambda out: commands.demo(config, out)
+
+
+def explain(frame=None, **changes):
+    table = icu_stays(40) if frame is None else frame
+    return lambda out: commands.explain(table, tiny_explain(table, FEATURES, **changes), out)
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Every file, without what a clock says."""
+    found: dict[str, object] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    result = json.loads(found.pop("result.json"))
+    del result["seconds"]
+    for entry in result["rounds"]:
+        del entry["seconds"]
+    found["result"] = result
+    page = found["report.html"].decode()
+    page = re.sub(r'<tr><th scope="row">time: .*?</tr>', "", page)
+    found["report.html"] = re.sub(r"<td>[\d.]*</td></tr>", "", page)
+    return found
+
+
+def same(one: Path, other: Path) -> None:
+    a, b = contents(one), contents(other)
+    assert set(a) == set(b)
+    assert [name for name in a if a[name] != b[name]] == []
+    assert not (other / "unfinished").exists()
+
+
+def killed_at_every_write(command, out, monkeypatch) -> list[str]:
+    """Run it again and again, each time until one more part is written, until it lives; names of the parts."""
+    write, names = Kept.write, []
+
+    def last(self, name, save):
+        done = write(self, name, save)
+        if name != "identity.json":
+            names.append(name)
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Kept, "write", last)
+        while True:
+            before = len(names)
+            try:
+                command(out)
+            except Killed:
+                assert not (out / "result.json").exists()
+                assert len(names) == before + 1 < 100
+            else:
+                return names
+
+
+def dying(monkeypatch, command, out, *places) -> None:
+    """Run it until it calls a function, once for each of these."""
+    for place in places:
+        with monkeypatch.context() as patch:
+            patch.setattr(place, lambda *arguments, **options: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                command(out)
+        assert not (out / "result.json").exists()
+
+
+STAGES = ["expert.npz", "batch.npz", "outcome_model.npz", "agent.npz"]
+AFTER = (
+    "irl.pipeline.judged_preferences",
+    "irl.pipeline.fit_cloning",
+    "irl.evaluation.measured_accuracy",
+    "irl.commands.run.render",
+)
+
+
+class TestKilled:
+    def test_as_printed(self, whole, tmp_path, monkeypatch):
+        names = killed_at_every_write(demo(PRINTED), tmp_path, monkeypatch)
+        per_round = ["policy.npz"] * 2 + ["mu.npz"] * 2 + ["npz"]
+        assert names == STAGES + [f"round00{k}.{part}" for k in range(2) for part in per_round]
+        same(whole("printed", demo(PRINTED)), tmp_path)
+
+    @pytest.mark.slow
+    def test_after_the_stages_that_are_kept(self, whole, tmp_path, monkeypatch):
+        monkeypatch.setattr("irl.commands.run.render", render)
+        dying(monkeypatch, demo(PRINTED), tmp_path, *AFTER)
+        commands.demo(PRINTED, tmp_path)
+        same(whole("printed, with its page", demo(PRINTED)), tmp_path)
+
+    @pytest.mark.slow
+    def test_the_fast_way(self, whole, tmp_path, monkeypatch):
+        assert killed_at_every_write(demo(FAST), tmp_path, monkeypatch) == STAGES
+        same(whole("fast", demo(FAST)), tmp_path)
+
+    @pytest.mark.slow
+    def test_mu_learning_alone(self, whole, tmp_path, monkeypatch):
+        command = demo(replace(FAST, fit=replace(FAST.fit, mu="mu_learning", histories=FEW, rounds=1)))
+        names = killed_at_every_write(command, tmp_path, monkeypatch)
+        assert names == STAGES + [f"round00{k}.{part}" for k in range(2) for part in ("mu.npz", "mu.npz", "npz")]
+        same(whole("mu learning", command), tmp_path)
+
+    def test_several_outcome_models(self, whole, tmp_path, monkeypatch):
+        command = demo(replace(FAST, fit=tiny_fit(outcome=replace(FAST.fit.outcome, members=2, bootstrap=True))))
+        assert killed_at_every_write(command, tmp_path, monkeypatch) == [*STAGES, "member0.npz", "member1.npz"]
+        same(whole("several", command), tmp_path)
+
+    def test_a_table(self, whole, tmp_path, monkeypatch):
+        assert killed_at_every_write(explain(), tmp_path, monkeypatch) == ["outcome_model.npz", "agent.npz"]
+        same(whole("explain", explain()), tmp_path)
+
+    @pytest.mark.slow
+    def test_a_network_as_outcome_model(self, whole, tmp_path, monkeypatch):
+        command = demo(replace(FAST, fit=replace(FAST.fit, model="crn", rounds=1)))
+        dying(monkeypatch, command, tmp_path, "irl.pipeline.max_margin")
+        command(tmp_path)
+        same(whole("crn", command), tmp_path)
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "round000.policy.npz",
+            *(pytest.param(name, marks=pytest.mark.slow) for name in ("expert.npz", "agent.npz", "round001.mu.npz")),
+        ],
+    )
+    def test_by_a_signal_while_a_file_is_renamed(self, name, whole, tmp_path):
+        run = subprocess.run(
+            [sys.executable, "-c", KILLED_AT_A_RENAME, str(tmp_path), name],
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "helpers"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert run.returncode == -signal.SIGKILL, run.stderr
+        [partial] = (path for path in tmp_path.rglob("*.partial"))
+        assert name in partial.name
+        commands.demo(PRINTED, tmp_path)
+        same(whole("printed", demo(PRINTED)), tmp_path)
+
+
+KILLED_AT_A_RENAME = """
+import os, signal, sys
+from pathlib import Path
+import irl.result.resuming
+from cirl_gym import kept
+from irl import commands
+from test_unfinished_runs import PRINTED
+
+irl.result.resuming.code_digest = lambda: "the same"
+kept.EVERY = 0.0
+rename = Path.replace
+
+def replace(self, target):
+    if Path(target).name == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+
+Path.replace = replace
+commands.demo(PRINTED, Path(sys.argv[1]))
+"""
+
+
+def stopped_in_the_loop(monkeypatch, command, out) -> Path:
+    """A run that was killed when round 0 was over; the folder of its parts."""
+    dying(monkeypatch, command, out, "irl.max_margin.loop.keep_signs")
+    return parts_of(out)
+
+
+def lines(capsys) -> list[str]:
+    """What is said of unfinished work."""
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cirl: ")]
+    return [line.removeprefix("cirl: ") for line in said]
+
+
+class TestOtherRuns:
+    def test_it_says_that_it_goes_on(self, tmp_path, monkeypatch, capsys):
+        stopped_in_the_loop(monkeypatch, demo(PRINTED), tmp_path)
+        assert lines(capsys) == []
+        commands.demo(PRINTED, tmp_path)
+        goes_on = f"going on with the run that was stopped (kept in {tmp_path / 'unfinished'}; --fresh begins anew)"
+        assert lines(capsys) == [goes_on]
+        dying(monkeypatch, demo(PRINTED), tmp_path, "irl.pipeline.rollout")
+        assert lines(capsys) == [], "a whole run leaves nothing, and is computed again"
+
+    @pytest.mark.parametrize(
+        ("changes", "named"),
+        [
+            ({"seed": 1}, "seed"),
+            ({"fit": replace(PRINTED.fit, gamma=0.9)}, "fit.gamma"),
+            ({"fit": replace(PRINTED.fit, histories=replace(FEW, iterations=3))}, "fit.histories.iterations"),
+        ],
+    )
+    def test_other_settings_begin_anew(self, changes, named, tmp_path, monkeypatch, capsys):
+        stopped_in_the_loop(monkeypatch, demo(PRINTED), tmp_path)
+        # It does all of its work: the expert's is the first stage.
+        dying(monkeypatch, demo(replace(PRINTED, **changes)), tmp_path, "irl.pipeline.successor_expert")
+        assert lines(capsys) == [f"{tmp_path / 'unfinished'} is of a run with other {named}; this one begins anew"]
+
+    def test_a_mistyped_command_takes_nothing_away(self, whole, tmp_path, monkeypatch, capsys):
+        expected = whole("printed", demo(PRINTED))
+        parts = stopped_in_the_loop(monkeypatch, demo(PRINTED), tmp_path)
+        dying(monkeypatch, demo(replace(PRINTED, seed=1)), tmp_path, "irl.pipeline.rollout")
+        assert (parts / "round000.npz").exists()
+        monkeypatch.setattr("irl.pipeline.successor_expert", lambda *arguments: pytest.fail("it is kept"))
+        commands.demo(PRINTED, tmp_path)
+        same(expected, tmp_path)
+
+    @pytest.mark.parametrize("package", ["torch", "numpy", "cirl_gym"])
+    def test_other_versions_begin_anew(self, package, tmp_path, monkeypatch, capsys):
+        parts = stopped_in_the_loop(monkeypatch, demo(FAST), tmp_path)
+        now = commands.installed_versions()
+        assert package in now
+        monkeypatch.setattr(commands, "installed_versions", lambda: {**now, package: "0.0.1"})
+        dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.rollout")
+        assert [line for line in lines(capsys) if f"other versions.{package}; this one begins anew" in line]
+        assert len(list(parts.parent.iterdir())) == 2
+
+    def test_other_code_begins_anew(self, tmp_path, monkeypatch, capsys):
+        stopped_in_the_loop(monkeypatch, demo(FAST), tmp_path)
+        monkeypatch.setattr("irl.result.resuming.code_digest", lambda: "another")
+        dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.rollout")
+        assert [line for line in lines(capsys) if "other versions.code; this one begins anew" in line]
+
+    def test_one_changed_cell_begins_anew(self, tmp_path, monkeypatch, capsys):
+        frame = icu_stays(40)
+        stopped_in_the_loop(monkeypatch, explain(frame), tmp_path)
+        changed = frame.copy()
+        changed.loc[5, "wbc"] = "77"
+        dying(monkeypatch, explain(changed), tmp_path, "irl.studies.gammas.fit_successor")
+        assert lines(capsys) == [f"{tmp_path / 'unfinished'} is of a run with other data; this one begins anew"]
+        dying(monkeypatch, explain(frame.copy()), tmp_path, "irl.pipeline.judged_preferences")
+        assert "going on with the run that was stopped" in lines(capsys)[0]
+
+    def test_fresh_begins_anew(self, tmp_path, monkeypatch, capsys):
+        make_the_command_line_tiny(monkeypatch)
+        command = ["demo", "--quick", "--out", str(tmp_path)]
+        stopped_in_the_loop(monkeypatch, lambda out: main(command), tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr("irl.pipeline.successor_expert", lambda *arguments: pytest.fail("it is kept"))
+            patch.setattr(
+                "irl.pipeline.judged_preferences", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
+            assert main(command) == 130
+        said = lines(capsys)
+        assert "going on with the run that was stopped" in said[0]
+        assert said[1] == "the same command, given again, goes on from here."
+        assert said[2].startswith("stopped; what was not finished left nothing")
+        trained = []
+        train = commands.simulate
+        monkeypatch.setattr(
+            commands, "simulate", lambda *arguments: trained.append(len(kept_in(tmp_path))) or train(*arguments)
+        )
+        assert main([*command, "--fresh"]) == 0
+        assert trained == [0]
+        assert lines(capsys) == []
+        assert not (tmp_path / "unfinished").exists()
+
+
+def kept_in(out: Path, pattern: str = "*.npz") -> list[str]:
+    """Parts that are there."""
+    return [path.name for path in (out / "unfinished").rglob(pattern)]
+
+
+def parts_of(out: Path) -> Path:
+    """The folder of the parts of the only run that is unfinished."""
+    [folder] = (path for path in (out / "unfinished").iterdir())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    """Folder of a run that was killed when its loop was over."""
+    out = tmp_path_factory.mktemp("right")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("irl.result.resuming.code_digest", lambda: "the same")
+        dying(patch, demo(PRINTED), out, "irl.pipeline.judged_preferences")
+    return out
+
+
+class TestFaults:
+    def done_anew(self, right, out, name, change, monkeypatch, capsys) -> list[str]:
+        """What is said when a part was changed; all that is kept must then be as it was, to the byte."""
+        shutil.copytree(right, out, dirs_exist_ok=True)
+        change(parts_of(out) / name)
+        capsys.readouterr()
+        dying(monkeypatch, demo(PRINTED), out, "irl.pipeline.judged_preferences")
+        found, expected = ({path.name: path for path in parts_of(folder).iterdir()} for folder in (out, right))
+        assert set(found) | {"seconds.json"} == set(expected)
+        assert read_json(found["outcome_model.json"])["report"] == read_json(expected["outcome_model.json"])["report"]
+        assert {"expert.npz", "round001.npz"} < set(found)
+        for part in set(found) - {"outcome_model.json", "seconds.json"}:
+            assert found[part].read_bytes() == expected[part].read_bytes(), part
+        return lines(capsys)[1:]
+
+    @pytest.mark.parametrize("name", [*STAGES, "outcome_model.json", "round000.npz", "seconds.json", "identity.json"])
+    def test_a_cut_off_part_is_one_line_and_done_anew(self, name, right, tmp_path, monkeypatch, capsys):
+        def cut(path):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+        said = self.done_anew(right, tmp_path, name, cut, monkeypatch, capsys)
+        assert len(said) == (name != "identity.json")
+        words = (
+            "cannot be used; the seconds" if name == "seconds.json" else "cannot be used, this part of the run is done"
+        )
+        assert all(words in line for line in said)
+
+    @pytest.mark.parametrize(
+        ("name", "array"),
+        [
+            ("expert.npz", "state_mean"),
+            ("batch.npz", "actions"),
+            ("outcome_model.npz", "law.effects"),
+            ("agent.npz", "low"),
+            ("round001.npz", "policy.lstm.weight_hh_l0"),
+        ],
+    )
+    def test_a_part_of_another_shape_is_one_line_and_done_anew(self, name, array, right, tmp_path, monkeypatch, capsys):
+        def change(path):
+            arrays = read_arrays(path)
+            write_arrays(path, arrays | {array: arrays[array][:1]})
+
+        said = self.done_anew(right, tmp_path, name, change, monkeypatch, capsys)
+        assert len(said) == 1
+        assert f"{name} cannot be used, this part of the run is done anew" in said[0]
+
+    def test_a_full_disk_is_one_line_and_the_run_ends(self, whole, tmp_path, monkeypatch, capsys):
+        replaced = Path.replace
+
+        def full(self, target):
+            if "unfinished" in Path(target).parts:
+                raise OSError(28, "No space left on device")
+            return replaced(self, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", full)
+            commands.demo(PRINTED, tmp_path)
+        said = lines(capsys)
+        assert len(said) == 1
+        assert "nothing can be kept in" in said[0]
+        assert "No space left on device" in said[0]
+        same(whole("printed", demo(PRINTED)), tmp_path)
+
+    def test_a_run_that_fails_at_once_leaves_no_folder(self, tmp_path, monkeypatch):
+        dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.successor_expert")
+        assert not (tmp_path / "unfinished").exists()
+
+
+def test_the_seconds_of_what_is_kept_are_counted(tmp_path, monkeypatch):
+    parts = stopped_in_the_loop(monkeypatch, demo(PRINTED), tmp_path)
+    spent = read_json(parts / "seconds.json")
+    assert list(spent) == ["expert", "batch", "outcome model", "candidate policies", "max-margin loop"]
+    write_json(parts / "seconds.json", dict.fromkeys(spent, 1000.0))
+    seconds = commands.demo(PRINTED, tmp_path).seconds
+    assert all(1000 <= seconds[name] < 1100 for name in spent)
+    assert 0 < seconds["weights"] < 100
+
+
+def test_the_stage_under_way_and_its_seconds():
+    now = [10.0]
+    run = stages(2, quiet=True, clock=lambda: now[0])
+    assert run.under_way() == {}
+    run.seconds.update({"loop": 100.0})
+    with run.stage("loop"):
+        now[0] = 13.0
+        assert run.under_way() == {"loop": 103.0}
+    assert (run.under_way(), run.seconds) == ({}, {"loop": 103.0})
+
+
+class TestIdentity:
+    def test_any_change_of_the_data_is_seen(self):
+        batch = batch_of((0, 1), (1, 0, 1), groups=("a", "b"))
+        assert data_digest(batch) == data_digest(batch_of((0, 1), (1, 0, 1), groups=("a", "b")))
+        obs = batch.obs.copy()
+        obs[0, 1, 0] += 1e-3
+        changes = [
+            {"obs": obs},
+            {"actions": 1 - batch.actions},
+            {"terminated": batch.truncated, "truncated": batch.terminated},
+            {"features": ("x", "z")},
+            {"action_names": ("a0", "b")},
+            {"ids": ("e0", "e2")},
+            {"groups": ("a", "c")},
+        ]
+        digests = [data_digest(other) for other in (replace(batch, **change) for change in changes)]
+        digests += [data_digest(batch), data_digest(batch.padded(5)), data_digest(batch.take(np.array([1, 0])))]
+        assert len(set(digests)) == len(changes) + 3
+
+    def test_the_source_is_part_of_it(self, monkeypatch):
+        monkeypatch.undo()
+        before = code_digest()
+        assert code_digest() == before
+        read = Path.read_bytes
+        monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == "projection.py"))
+        assert code_digest() != before
+
+    def test_at_most_three_differences_are_named(self, tmp_path, capsys):
+        for identity in ({"a": 1, "b": {"c": 1, "d": 2}, "e": 3}, {"b": {"c": 2, "d": 3}, "e": 4}):
+            with unfinished(tmp_path, identity, stages(1, quiet=True)) as kept:
+                kept.write("part.json", lambda path: write_json(path, 1))
+        told = f"{tmp_path / 'unfinished'} is of a run with other b.c, b.d, e and 1 more; this one begins anew"
+        assert lines(capsys) == [told]
+        assert len(kept_in(tmp_path, "part.json")) == 2
+        (tmp_path / "unfinished" / "notes.txt").write_text("mine")
+        remove(tmp_path)
+        assert [path.name for path in tmp_path.rglob("*")] == ["unfinished", "notes.txt"]
+        (tmp_path / "unfinished" / "notes.txt").unlink()
+        remove(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_stored_of_a_member_comes_back(tmp_path):
+    rng = np.random.default_rng(0)
+    vectors = {name: rng.standard_normal(3) for name in ("mean", "median", "low", "high", "best")}
+    numbers = ("concentration", "kappa_mean", "kappa_low", "kappa_high", "best_kappa", "best_log_likelihood")
+    drawn = {"draws": rng.standard_normal((5, 3)), "kappa_draws": rng.standard_normal(5)}
+    sampler = SamplerReport(0.1, rng.standard_normal(4), rng.standard_normal(4), 700, 12)
+    values = {name: float(rng.standard_normal()) for name in numbers}
+    for more in ({"sampler": sampler}, {"bootstrap": rng.standard_normal((4, 3))}):
+        found = MemberFinding(*rng.standard_normal((2, 3)), PosteriorResult(**vectors, **values, **drawn, **more))
+        save_member(found, tmp_path / "member.npz")
+        again = load_member(tmp_path / "member.npz")
+        for one, other in ((found, again), (found.posterior, again.posterior)):
+            assert {name: type(value) for name, value in vars(one).items()} == {
+                name: type(value) for name, value in vars(other).items()
+            }
+        np.testing.assert_equal(flat(again), flat(found))
+    arrays = read_arrays(tmp_path / "member.npz")
+    for broken in ({**arrays, "mean": np.zeros(2)}, {key: arrays[key] for key in arrays if key != "low"}):
+        write_arrays(tmp_path / "member.npz", broken)
+        with pytest.raises(ValueError, match="is not a whole finding"):
+            load_member(tmp_path / "member.npz")
+
+
+def flat(found):
+    posterior = dict(vars(found.posterior))
+    sampler = posterior.pop("sampler")
+    return found.mu_expert, found.mu_recovered, posterior, sampler and vars(sampler)

@@ -1,0 +1,184 @@
+"""What may be said of the weights: the word by hand, the exact sentences, experts who toss coins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from small_batches import batch_of
+from tiny_run import tiny_fit
+
+from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
+from irl.evaluation import found_verdict, headline
+from irl.pipeline import fit
+from irl.preferences.identified_set import IdentifiedSet
+from irl.preferences.posterior import PosteriorResult
+from irl.result.result import Accuracy
+from irl.result.verdict import Evidence, loop_sentences, verdict, verdict_sentences
+from irl.stages import stages
+
+NAMES = ("volume", "side effects", "third", "fourth", "fifth", "sixth")
+STRONG = Evidence(weights=-10.0, chance=-70.0, habit=-60.0, decisions=100)
+
+
+def posterior(w, low, high, best=-10.0) -> PosteriorResult:
+    w, low, high = (np.array(values, dtype=np.float64) for values in (w, low, high))
+    draws, kappas = np.tile(w, (10, 1)), np.ones(10)
+    return PosteriorResult(w, w, low, high, 1.0, 1.0, 1.0, 1.0, draws, kappas, w, 1.0, best)
+
+
+def identified(low, high, reasons=None) -> IdentifiedSet:
+    low, high = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
+    return IdentifiedSet(0.0, low, 0.1, low, high, True, None, reasons or {})
+
+
+def said(post, known, word="identified"):
+    names = NAMES[: len(post.mean)]
+    return verdict_sentences(names, lambda i: f"per {10**i} units", word, post, known)
+
+
+def test_evidence_by_hand():
+    # Action 1 in three of four decisions; padding is no decision.
+    found = Evidence.of(posterior([1.0], [1.0], [1.0], best=-2.5), batch_of([1, 0], [1], [1]))
+    assert found.decisions == 4
+    assert (found.weights, found.chance) == (-2.5, pytest.approx(4 * np.log(0.5)))
+    assert found.habit == pytest.approx(3 * np.log(0.75) + np.log(0.25))
+    # 2 (L - L_chance) must exceed the 99 % quantile of chi-squared: 9.2103 for two numbers.
+    assert not Evidence(-65.4, -70.0, -69.0, 100).beyond_chance(2)
+    assert Evidence(-65.39, -70.0, -69.0, 100).beyond_chance(2)
+    with pytest.raises(ValueError, match="finite"):
+        Evidence(-np.inf, -70.0, -69.0, 100)
+
+
+def test_the_word():
+    narrow, wide = ([-0.35, -0.75], [-0.25, -0.65]), ([-0.9, -0.9], [-0.1, -0.1])
+    w = [-0.3, -0.7]
+    words = {
+        (s, i): verdict(posterior(w, *i_range), identified(*s_range), STRONG)
+        for s, s_range in (("narrow set", narrow), ("wide set", wide))
+        for i, i_range in (("narrow interval", narrow), ("wide interval", wide))
+    }
+    assert words == {
+        ("narrow set", "narrow interval"): "identified",
+        ("narrow set", "wide interval"): "identified",
+        ("wide set", "narrow interval"): "by decisions only",
+        ("wide set", "wide interval"): "not identified",
+    }
+    post, known = posterior(w, *narrow), identified(*narrow)
+    assert verdict(post, known, replace(STRONG, weights=-68.0, habit=-69.0)) == "not identifiable"
+    assert verdict(post, known, replace(STRONG, weights=-60.0)) == "no better than habit"
+    assert verdict(post, identified(*narrow, dict.fromkeys(NAMES[:2], "constant")), STRONG) == "not identifiable"
+
+
+def test_one_weight_that_is_open_in_set_and_interval_is_enough():
+    w = [0.2, 0.3, 0.5]
+    post = posterior(w, [0.1, 0.0, 0.45], [0.15, 0.4, 0.55])
+    assert verdict(post, identified([0.0, 0.29, 0.45], [0.5, 0.31, 0.55]), STRONG) == "by decisions only"
+    assert verdict(post, identified([0.0, 0.0, 0.45], [0.5, 0.6, 0.55]), STRONG) == "not identified"
+
+
+def test_sentences_of_weights_that_average_outcomes_determine_too():
+    ends = ([-0.35, -0.75], [-0.25, -0.65])
+    assert said(posterior([-0.3, -0.7], *ends), identified(*ends)) == [
+        "What the decisions traded off, largest first: side effects -0.70 (per 10 units), volume -0.30 (per 1 units)."
+    ]
+
+
+def test_sentences_of_weights_that_only_single_decisions_determine():
+    post = posterior([-0.3, -0.7], [-0.35, -0.75], [-0.25, -0.65])
+    assert said(post, identified([-0.8, -1.0], [0.0, -0.2]))[1:] == [
+        "By average outcomes alone, weights are not identified beyond volume -0.80 to 0.00; the narrower interval "
+        "comes from how single decisions vary, and rests on the model of their chance."
+    ]
+
+
+def test_no_confident_number_for_a_weight_of_a_wide_interval():
+    post = posterior([-0.72, -0.28], [-0.98, -0.57], [-0.43, -0.02])
+    assert said(post, identified([-1.0, -0.58], [-0.42, 0.0])) == [
+        "What the decisions traded off, largest first: volume between -0.98 and -0.43 (per 1 units), side effects "
+        "between -0.57 and -0.02 (per 10 units).",
+        "By average outcomes alone, weights are not identified beyond volume -1.00 to -0.42.",
+    ]
+
+
+def test_signs_that_are_not_determined():
+    post = posterior([-0.6, -0.1, 0.3], [-0.7, -0.2, -0.1], [-0.5, 0.1, 0.1])
+    assert said(post, identified(post.low, post.low)) == [
+        "What the decisions traded off, largest first: volume -0.60 (per 1 units).",
+        "By the 90 % intervals, 2 of 3 features have weights whose sign is not determined by the data.",
+    ]
+    one = posterior([-0.6, -0.4], [-0.7, -0.9], [-0.5, 0.1])
+    assert said(one, identified(one.low, one.low))[1] == (
+        "By the 90 % intervals, 1 of 2 features has a weight whose sign is not determined by the data."
+    )
+    none = posterior([-0.6, -0.4], [-0.9, -0.9], [0.1, 0.1])
+    assert said(none, identified(none.low, none.low)) == [
+        "By the 90 % intervals, none of the features has a weight whose sign is determined by the data."
+    ]
+
+
+def test_four_features_are_named_and_the_others_counted():
+    w = np.array([0.1, -0.3, 0.05, -0.25, 0.2, 0.1])
+    first, second = said(posterior(w, w - 0.01, w + 0.01), identified(w - 0.2, w + 0.2))
+    assert first.endswith("volume +0.10 (per 1 units) and 2 more.")
+    assert "beyond volume -0.10 to +0.30, side effects -0.50 to -0.10, third -0.15 to +0.25, fourth" in second
+    assert " and 2 more; the narrower" in second
+
+
+def test_features_that_cannot_be_judged_are_named():
+    w = np.array([-0.5, 0.3, 0.2])
+    known = identified(w - 0.01, w + 0.01, {"third": "constant"})
+    assert said(posterior(w, w - 0.01, w + 0.01), known)[-1] == "third cannot be judged: constant."
+    every = identified(w, w, dict.fromkeys(NAMES[:3], "constant"))
+    assert said(posterior(w, w, w), every, "not identifiable") == [
+        "Not identifiable: no outcome's weight can be told from such data.",
+        *(f"{name} cannot be judged: constant." for name in NAMES[:3]),
+    ]
+
+
+def loop(w, best=2, stop="converged"):
+    return SimpleNamespace(weights=np.array(w), best=best, stop=stop)
+
+
+def test_the_traps_of_the_papers_choice_are_explained():
+    post = posterior([-0.3, -0.7], [-0.35, -0.75], [-0.25, -0.65])
+    assert loop_sentences(NAMES, loop([-0.3, -0.7]), post) == []
+    (start,) = loop_sentences(NAMES, loop([-0.3, -0.7], best=0), post)
+    assert "random start" in start
+    (sign,) = loop_sentences(NAMES, loop([0.3, -0.7]), post)
+    assert "the other sign for volume:" in sign
+    (matched,) = loop_sentences(NAMES, loop([-0.3, -0.7], best=0, stop="already matched"), post)
+    assert "already has" in matched
+    # Where the interval itself holds both signs there is nothing to be against.
+    assert loop_sentences(NAMES, loop([0.3, -0.7]), posterior([-0.3, -0.7], [-0.5, -0.75], [0.1, -0.65])) == []
+
+
+class Tossing:
+    """Treats with one chance, whatever is observed."""
+
+    def __init__(self, chance: float) -> None:
+        self.chance, self.rng = chance, np.random.default_rng(1)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return (self.rng.random(len(observation)) < self.chance).astype(np.int64), None
+
+
+@pytest.mark.parametrize(("chance", "word"), [(0.5, "not identifiable"), (0.85, "no better than habit")])
+def test_experts_who_toss_coins_have_no_weights(chance, word):
+    parameters = TumourParameters(horizon=6)
+    whole = rollout(TumourWorld(parameters), Tossing(chance), 200, np.random.default_rng(0), deterministic=False)
+    splits = whole.take(np.arange(180)), whole.take(np.arange(180, 200))
+    config = tiny_fit()
+    config = replace(config, posterior=replace(config.posterior, decisions=1000, near_width=4))
+    with stages(7, quiet=True) as run:
+        ranges = FeatureMap.from_parameters(parameters, whole.features)
+        found = fit(*splits, ranges, np.array([-1.0, -1.0]), config, 0, run)
+    assert found_verdict(found) == word
+    first = headline(found, Accuracy(0.5, 0.5, 0.5, 0.5, None))[0]
+    assert first.startswith("Not identifiable" if chance == 0.5 else "Acting with the same chances")
+    if chance == 0.5:
+        # Nor is there a confident number: what could have been drawn at the outset is still possible.
+        assert found.posterior.high[0] - found.posterior.low[0] > 0.5
+        assert found.identified.high[0] - found.identified.low[0] > 0.9
