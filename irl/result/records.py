@@ -235,8 +235,6 @@ def check_gammas(gammas: Sequence[float]) -> None:
 
 # MERGED: How well held-out decisions are foreseen, as ``result.json`` keeps it.
 
-Numbers: TypeAlias = tuple[float, ...]
-
 
 @dataclass(frozen=True)
 class LogLikelihood:
@@ -342,9 +340,6 @@ class Quality:
 
 
 # MERGED: What the decisions of one window of time say of the weights, as ``result.json`` keeps it.
-
-Numbers: TypeAlias = tuple[float, ...]
-Interval: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
