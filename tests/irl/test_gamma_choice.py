@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_experts import NEGATIVE, ExactAgent, drawn
+from posteriors import posterior_like
 from rich.console import Console
 from sample_result import sample_result
 from small_batches import batch_of
-from test_time_windows import posterior_like
 from tiny_run import tiny_demo, tiny_fit
 from tumour_experts import QUICK, expert_of, played, solved
 

@@ -133,8 +133,8 @@ def test_an_exact_world_gives_the_order_of_the_weights(truth):
         assert result.stop in ("converged", "already matched")
         assert result.margin < 1e-3
         margins = [r.margin for r in result.rounds]
-        assert margins == sorted(margins, reverse=True)
-        np.testing.assert_array_equal(result.mus[result.best], expert.mu)
+        assert (np.diff(margins) <= 1e-12).all()
+        np.testing.assert_allclose(result.mus[result.best], expert.mu, rtol=1e-12)
         assert all(0 <= r.lambda_raw <= 1 + 1e-9 for r in result.rounds[1:]), "an exact solver never leaves the segment"
         assert same_order(result.weights, truth)
 
@@ -158,8 +158,8 @@ def test_scale_of_the_start_and_order_of_features_do_not_matter():
     plain = max_margin(expert, five_states.solve, w0)
     larger = max_margin(expert, five_states.solve, 3 * w0)
     other = max_margin(expert[::-1], swapped, w0[::-1])
-    np.testing.assert_array_equal(larger.weights, plain.weights)
-    np.testing.assert_array_equal(larger.mus, plain.mus)
+    np.testing.assert_allclose(larger.weights, plain.weights, rtol=1e-12)
+    np.testing.assert_allclose(larger.mus, plain.mus, rtol=1e-12)
     np.testing.assert_allclose(other.weights[::-1], plain.weights)
     assert [r.margin for r in other.rounds] == pytest.approx([r.margin for r in plain.rounds])
 

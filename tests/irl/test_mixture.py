@@ -36,7 +36,7 @@ def test_the_norm_is_the_two_norm():
 def test_repeated_and_single_policies():
     assert closest_mixture(np.array([[1.0, 2.0]]), np.zeros(2)).weights == [1.0]
     same = closest_mixture(np.ones((3, 2)), np.ones(2))
-    assert same.weights.sum() == 1.0
+    assert same.weights.sum() == pytest.approx(1.0, rel=1e-12)
     assert same.distance == 0.0
     twice = closest_mixture(np.array([[0.0], [4.0], [4.0]]), np.array([1.0]))
     assert twice.weights[0] == pytest.approx(0.75)

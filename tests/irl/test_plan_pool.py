@@ -48,8 +48,9 @@ def test_more_plans_never_lower_a_value(seed, w):
     bigger = pool.extended(more.psi)
     weights = np.array(w)
     assert len(bigger.psi) == 6
-    assert (bigger.q(weights) >= pool.q(weights)).all()
-    np.testing.assert_array_equal(bigger.q(weights), np.maximum(pool.q(weights), more.q(weights)))
+    # Products over other numbers of rows may differ in their last bit.
+    assert (bigger.q(weights) >= pool.q(weights) - 1e-12).all()
+    np.testing.assert_allclose(bigger.q(weights), np.maximum(pool.q(weights), more.q(weights)), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("d", [2, 3, 5])

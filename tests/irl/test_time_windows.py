@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_experts import NEGATIVE, ExactAgent, drawn
+from posteriors import posterior_like
 from rich.console import Console
 from sample_result import sample_result
 from small_batches import batch_of
@@ -19,7 +20,7 @@ from irl.commands import run as commands
 from irl.commands.cli import main
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences, posterior_of
 from irl.preferences.likelihood import PlanPool
-from irl.preferences.posterior import PosteriorResult, grid_posterior
+from irl.preferences.posterior import grid_posterior
 from irl.report.console import print_result
 from irl.report.page import render
 from irl.report.rows import MINUS, signed, window_rows
@@ -255,27 +256,6 @@ class TestInfluence:
         posterior = posterior_of(part, NEGATIVE, config, np.random.default_rng(0))
         rows = np.array(list(patient_influence(part, posterior).values()))
         assert np.sqrt(20 * rows[:, 0].var(ddof=1)) == pytest.approx(posterior.bootstrap[:, 0].std(), rel=0.25)
-
-
-def posterior_like(mean, spread: float = 0.0, kappa: float = 1.0, seed: int = 0) -> PosteriorResult:
-    """Draws of two weights with a normal spread in the first."""
-    away = spread * np.random.default_rng(seed).standard_normal(4000)
-    draws = np.stack([mean[0] + away, mean[1] - away], axis=1)
-    return PosteriorResult(
-        mean=mean,
-        median=mean,
-        low=mean - spread,
-        high=mean + spread,
-        concentration=1.0,
-        kappa_mean=kappa,
-        kappa_low=kappa,
-        kappa_high=kappa,
-        draws=draws,
-        kappa_draws=np.full(4000, kappa),
-        best=mean,
-        best_kappa=kappa,
-        best_log_likelihood=-1.0,
-    )
 
 
 class TestChange:
