@@ -104,8 +104,8 @@ def _perceptron(sizes: tuple[int, ...]) -> nn.Sequential:
 #    action, then follow the greedy policy of the stages already learnt to the end of the episode in the world model.
 #    Nothing is bootstrapped, so that no error of one stage enters the next one's values, only its choices; and a deep
 #    local optimum such as "always treat" is no trap, since later stages are solved before earlier ones.
-# 3. When acting, the network only guides a beam search over plans (:mod:`agents.successor.planning`), and psi is the exact
-#    discounted sum of phi along the best plan found, so that w . psi = Q holds exactly.
+# 3. When acting, the network only guides a beam search over plans (:mod:`agents.successor.planning`), and psi is the
+#    exact discounted sum of phi along the best plan found, so that w . psi = Q holds exactly.
 #
 # The memory of the agent is the world model's own state, which by construction is all that the world model needs of a
 # history. It is carried from step to step like any recurrent policy's.
@@ -199,7 +199,7 @@ class SuccessorAgent:
         return values
 
     def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
-        """psi(h_t, a; w) of the best plans found, ``[n, A, d]`` (:func:`agents.successor.planning.plan`), one w per row."""
+        """psi(h_t, a; w) of the best plans found (:func:`agents.successor.planning.plan`): ``[n, A, d]``, one w a row."""
         width = self.width if width is None else width
         # Some thousand plans at a time stay in the processor's cache.
         size = max(_PLANS_AT_ONCE // (width * self.model.n_actions), 1)

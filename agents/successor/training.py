@@ -274,7 +274,8 @@ def fit_agent(
     Raises:
         TypeError: no agent can be trained from such a source.
         ValueError: a number is out of its range, the source does not say how to scale its outcomes, a rule cannot be
-            read, or a batch's masks (:attr:`cirl_gym.data.batch.Batch.allowed`) come without rules or rules without masks.
+            read, or a batch's masks (:attr:`cirl_gym.data.batch.Batch.allowed`) come without rules or rules without
+            masks.
     """
     rng = np.random.default_rng(seed)
     known = _known(source, rng)

@@ -268,7 +268,8 @@ class Batch:
     ) -> tuple[Batch, TableReport]:
         """A table, one row per episode and time, as a batch, and the account of its rows.
 
-        See :func:`cirl_gym.tables.read.from_dataframe`; to hold episodes out, :func:`cirl_gym.tables.read.prepare_table`.
+        See :func:`cirl_gym.tables.read.from_dataframe`; to hold episodes out,
+        :func:`cirl_gym.tables.read.prepare_table`.
 
         Raises:
             ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.

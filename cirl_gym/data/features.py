@@ -200,8 +200,8 @@ class FeatureMap:
     def among(self, observed: Sequence[str]) -> FeatureMap:
         """The same phi, read from other features that are observed: more of them, or in another order.
 
-        A map of computed outcomes alone (:func:`cirl_gym.wrappers.learned_reward.load_reward` reads one) takes their values;
-        read from the features that they are computed of, it computes them.
+        A map of computed outcomes alone (:func:`cirl_gym.wrappers.learned_reward.load_reward` reads one) takes their
+        values; read from the features that they are computed of, it computes them.
 
         Raises:
             ValueError: an outcome is not among them, nor computed of them.

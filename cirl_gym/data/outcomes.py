@@ -179,8 +179,8 @@ class Below(_OfOneColumn):
 class Change(_OfOneColumn):
     """The outcome minus what was observed before the action: x_{t+1} - x_t.
 
-    It reads a further observed feature, :func:`before` ``(column)``, which :func:`cirl_gym.data.outcomes.with_lags` adds to a
-    batch.
+    It reads a further observed feature, :func:`before` ``(column)``, which
+    :func:`cirl_gym.data.outcomes.with_lags` adds to a batch.
 
     Over an episode the changes add up to x_T - x_0: with a discount factor near 1 a weight on the change is almost one
     on where the episode ends, and only a smaller factor makes it one on when the change comes.

@@ -158,7 +158,7 @@ ACTION_NAMES = ("wait", "treat")
 
 @dataclass(frozen=True)
 class RowConstants:
-    """The constants of each patient, where they are not the same for all (:class:`~cirl_gym.worlds.tumour.Constants`)."""
+    """The constants of each patient, where these differ (:class:`~cirl_gym.worlds.tumour.Constants`)."""
 
     order: int
     lags: Literal["repeat", "available"]

@@ -1,7 +1,7 @@
 """Batches as Minari data sets: on this machine only, without pickle.
 
-Minari is an exchange format here, not where to keep data: :meth:`~cirl_gym.data.batch.Batch.save` writes the same a hundred
-times faster into a hundredth of the space (figures at :func:`to_minari`).
+Minari is an exchange format here, not where to keep data: :meth:`~cirl_gym.data.batch.Batch.save` writes the same a
+hundred times faster into a hundredth of the space (figures at :func:`to_minari`).
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class PreparedTable:
     """Features appended to tell where a reading is missing."""
 
     def with_lags(self, names: Sequence[str]) -> PreparedTable:
-        """The same with features "NAME before" in every batch (:func:`cirl_gym.data.outcomes.with_lags`), which the report says.
+        """The same with features "NAME before" (:func:`cirl_gym.data.outcomes.with_lags`), which the report says.
 
         Raises:
             ValueError: a name is no feature, or there is a feature of the new name.

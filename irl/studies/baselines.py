@@ -1,8 +1,8 @@
 """The DSFN baseline: the max-margin loop over policies that are found and judged on the batch alone (section 5).
 
 Nothing here sees an outcome model or an environment: mu_E is the discounted sum of the outcomes that were observed, and
-policies and their mu come from :class:`agents.dsfn.dsfn.DSFN`. What a policy does outside the expert's histories is guessed
-by temporal differences, which is the weakness that CIRL was made for.
+policies and their mu come from :class:`agents.dsfn.dsfn.DSFN`. What a policy does outside the expert's histories is
+guessed by temporal differences, which is the weakness that CIRL was made for.
 """
 
 from __future__ import annotations

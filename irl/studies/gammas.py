@@ -73,7 +73,8 @@ def choose_gamma(
         The choice, and what was solved under the chosen one.
 
     Raises:
-        ValueError: there is no choice (:func:`irl.result.records.check_gammas`), or fewer than two patients are held out.
+        ValueError: there is no choice (:func:`irl.result.records.check_gammas`), or fewer than two patients are held
+            out.
     """
     check_gammas(gammas)
     if len(set(held_out.groups)) < 2:

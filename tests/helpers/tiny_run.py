@@ -65,7 +65,7 @@ def icu_stays(stays: int = 60) -> pd.DataFrame:
 
 
 def make_the_command_line_tiny(monkeypatch) -> None:
-    """What ``irl.commands.cli.main`` runs takes seconds; options that are not about how much work is done still count."""
+    """What ``irl.commands.cli.main`` runs takes seconds; options not about how much work is done still count."""
 
     def fit_config(gamma, quick, forbid):
         return tiny_fit(gamma=gamma, forbid=forbid)
