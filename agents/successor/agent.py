@@ -199,7 +199,7 @@ class SuccessorAgent:
         return values
 
     def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
-        """psi(h_t, a; w) of the best plans found (:func:`agents.successor.planning.plan`): ``[n, A, d]``, one w a row."""
+        """``[n, A, d]`` psi(h_t, a; w) of the best plans (:func:`agents.successor.planning.plan`), one w a row."""
         width = self.width if width is None else width
         # Some thousand plans at a time stay in the processor's cache.
         size = max(_PLANS_AT_ONCE // (width * self.model.n_actions), 1)

@@ -397,9 +397,9 @@ def _raw_law(window: Window, scaler: Scaler, weights: FloatArray, intercept: Flo
 # MERGED: The linear law where features are known beforehand: what was observed of another one step earlier.
 #
 # :func:`cirl_gym.data.outcomes.with_lags` adds such features. What they will be is what is observed now, whatever is
-# done, so they take no part in fitting: the law of the others, its order and its strength are what they would be without them.
-# (Left
-# in, an error that any weak ridge makes zero draws the choice of strength away from what the others need.)
+# done, so they take no part in fitting: the law of the others, its order and its strength are what they would be
+# without them. (Left in, an error that any weak ridge makes zero draws the choice of strength away from what the
+# others need.)
 
 
 def known_lags(batch: Batch) -> dict[int, int]:

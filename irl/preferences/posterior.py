@@ -26,7 +26,7 @@ class WeightGrid:
     """
 
     left: FloatArray
-    """``[M]`` where each cell begins on :func:`cirl_gym.data.features.arc_weights`, rising; none reaches over a corner."""
+    """``[M]`` where each cell begins (:func:`cirl_gym.data.features.arc_weights`), rising; none goes over a corner"""
     right: FloatArray
     """``[M]`` where each cell ends."""
     log_kappa: FloatArray

@@ -2,8 +2,8 @@
 
 The question put to a window is: which weights, held from here to the end of the episode, make its decisions likely?
 The plans along the experts' histories are solved already (:mod:`irl.preferences.likelihood`), and psi at step t reaches
-to the end of the episode whatever window t is in. So a window only chooses which decisions count, and nothing is solved again but
-a few plans near each window's own mean, where the pool may be thin.
+to the end of the episode whatever window t is in. So a window only chooses which decisions count, and nothing is solved
+again but a few plans near each window's own mean, where the pool may be thin.
 """
 
 from __future__ import annotations
