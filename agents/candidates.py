@@ -11,12 +11,12 @@ import numpy as np
 
 from agents.as_printed.mu import learn_mu
 from agents.as_printed.policy import learn_policy, stored_policies
-from agents.as_printed.rounds import Answer, KeptRounds, StoredPolicies
-from agents.as_printed.training import Histories, HistoryTrainingConfig, KeptTraining
+from agents.as_printed.rounds import Answer, StoredPolicies, StoredRounds
+from agents.as_printed.training import Histories, HistoryTrainingConfig, StoredTraining
 from agents.rolled_out_mu import Outcome, RollOutConfig, rolled_out_mu
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem
-from cirl_gym.files import Kept
+from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray, Policy
 
 KNOWS_NO_RULES = (
@@ -91,7 +91,7 @@ def learnt_candidates(
     mu: MuSource = "mu_learning",
     ppo: WorldPPOConfig | None = None,
     rollouts: RollOutConfig | None = None,
-    kept: Kept | None = None,
+    kept: StoredParts | None = None,
 ) -> Callable[[FloatArray], Candidate]:
     """Answers weights with a policy of the solver and its mu, each found anew (paper, Algorithm 1).
 
@@ -114,7 +114,7 @@ def learnt_candidates(
     histories = cache(lambda: Histories.of(world, config.ends))
     # Drawn once: the policies of all rounds meet the same residuals.
     residuals = int(rng.integers(2**31)) if mu == "rollouts" else 0
-    find: Callable[[FloatArray, KeptTraining], Policy]
+    find: Callable[[FloatArray, StoredTraining], Policy]
     if solver == "successor":
         find, stored = (lambda w, _: agent.policy(w)), StoredPolicies(lambda _: {}, lambda w, _: agent.policy(w))
     elif solver == "drqn":
@@ -126,17 +126,21 @@ def learnt_candidates(
         trainer = WorldPPO(world, ppo or WorldPPOConfig(), rng)
         find, stored = (lambda w, _: trainer.solve(w)), trainer.stored()
 
-    def answer(w: FloatArray, policy_training: KeptTraining, mu_training: KeptTraining) -> Answer:
+    def answer(w: FloatArray, policy_training: StoredTraining, mu_training: StoredTraining) -> Answer:
         policy = find(w, policy_training)
         if mu == "rollouts":
             return policy, rolled_out_mu(policy, world, rollouts, residuals)
         return policy, learn_mu(histories(), policy, config, rng, kept=mu_training).mu
 
-    rounds = KeptRounds(kept or Kept(), stored, rng)
+    rounds = StoredRounds(kept or StoredParts(), stored, rng)
     return lambda w: Candidate(*rounds.solved(w, partial(answer, w)))
 
 
 def _learnt_policy(
-    histories: Histories, config: HistoryTrainingConfig, rng: np.random.Generator, w: FloatArray, training: KeptTraining
+    histories: Histories,
+    config: HistoryTrainingConfig,
+    rng: np.random.Generator,
+    w: FloatArray,
+    training: StoredTraining,
 ) -> Policy:
     return learn_policy(histories, w, config, rng, kept=training)

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from agents.successor.agent import SuccessorAgent, SuccessorConfig, SuccessorPolicy, check_kappa
 from agents.successor.training import Problem, ProgressCallback, fit_successor, fixed_weights
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import numbered_actions, returns, rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.types import FloatArray, OutcomeModel, Policy
+from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
@@ -109,7 +109,7 @@ def successor_expert(
     model = simulator_model(parameters, forbid)
     problem = Problem(
         model=model,
-        feature_map=FeatureMap.from_parameters(parameters, model.features),
+        feature_map=parameters.feature_map,
         starts=tumour.draw_start(parameters, _STARTS, rng).astype(np.float32),
         horizon=parameters.horizon,
         gamma=gamma,
@@ -131,5 +131,5 @@ def noise_free_values(
     """
     world = TumourWorld(parameters, noise=False)
     batch = rollout(world, policy, len(starts), np.random.default_rng(0), start=world.start(starts))
-    feature_map = FeatureMap.from_parameters(parameters, tumour.FEATURES)
+    feature_map = parameters.feature_map
     return returns(batch, feature_map, np.asarray(w, dtype=np.float64), gamma)

@@ -8,10 +8,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from agents.successor.training import Problem
-from cirl_gym.data.batch import Batch, even_rows
+from cirl_gym.data.batch import Batch, evenly_spaced_rows
+from cirl_gym.data.outcome_model import foresee
 from cirl_gym.data.rollout import rollout
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Policy, Step
-from cirl_gym.worlds.world import CounterfactualWorld, foresee
+from cirl_gym.worlds.world import CounterfactualWorld
 
 Outcome = Literal["expected", "sampled"]
 """What is observed in a world model: the expectation, or that and a residual."""
@@ -84,7 +85,7 @@ def rolled_out_mu(policy: Policy, problem: Problem, config: RollOutConfig | None
         seed: of the residuals of sampled outcomes; the same seed gives every policy the same ones.
     """
     config = config or RollOutConfig()
-    first = problem.starts[even_rows(len(problem.starts), config.episodes)]
+    first = problem.starts[evenly_spaced_rows(len(problem.starts), config.episodes)]
     world = EndlessWorld(CounterfactualWorld(problem.model, first, problem.horizon, outcome=config.outcome))
     played = rollout(world, policy, len(first), np.random.default_rng(seed))
     mu: FloatArray = mu_along(problem, played).mean(axis=0)

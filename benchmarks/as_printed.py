@@ -24,7 +24,7 @@ from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.solvers import SIX_SETTINGS, Setting, ready_expert
 from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights
-from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.features import draw_weights
 from cirl_gym.data.rollout import act_along
 from cirl_gym.types import FloatArray, Policy
@@ -72,7 +72,7 @@ def prepared(setting: Setting, seed: int, episodes: int, experts: Path) -> Case:
     played = rollout(TumourWorld(PARAMETERS), expert, episodes + 500, drawing, deterministic=False)
     train, validation = played.take(np.arange(episodes)).split(0.1, splitting)
     config = FitConfig(gamma=setting.gamma).whole(PARAMETERS.horizon)
-    feature_map = FeatureMap.from_parameters(PARAMETERS, train.features)
+    feature_map = PARAMETERS.feature_map
     with stages(8, quiet=True) as watch:
         found = fit(train, validation, feature_map, SIGNS, config, seed, watch)
     ended = train.with_early_ends(PARAMETERS.horizon)

@@ -25,7 +25,7 @@ from agents.candidates import successor_candidates
 from agents.solvers import Setting, ready_expert
 from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights
-from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.features import draw_weights
 from irl.pipeline import Fit, fit
 from irl.settings import FitConfig
@@ -91,7 +91,7 @@ def measure(episodes: int, arguments: argparse.Namespace) -> None:
     """One size."""
     train, validation = seen(episodes, arguments.experts).split(0.1, np.random.default_rng(0))
     config = FitConfig(gamma=SETTING.gamma).whole(SETTING.parameters.horizon)
-    feature_map = FeatureMap.from_parameters(SETTING.parameters, train.features)
+    feature_map = SETTING.parameters.feature_map
     with stages(8, quiet=True) as run:
         found = fit(train, validation, feature_map, SIGNS, config, 0, run)
     sampler = uniform_weights(SIGNS)

@@ -26,20 +26,20 @@ import numpy as np
 import torch
 
 from agents.expert import EXPERT, Expert, successor_expert
-from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import TumourParameters, TumourWorld, rollout
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.diagnostics.ahead import course_gap, flipped_ahead
 from cirl_gym.outcome_models.errors import factual_error
 from cirl_gym.outcome_models.fitting import KINDS, FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.networks import MemorylessModel, RecurrentModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Watch
-from cirl_gym.types import OutcomeModel
 from cirl_gym.worlds.flipped import Patients, PatientsWorld, constant_futures
 
 PARAMETERS = TumourParameters()
 ORACLE = OracleModel(PARAMETERS)
-PHI = FeatureMap.from_parameters(PARAMETERS, ORACLE.features)
+PHI = PARAMETERS.feature_map
 TEST_PATIENTS = 1000
 CLOSE = 1.2
 """How near the floor counts as near."""

@@ -19,7 +19,7 @@ import torch
 
 from agents.solvers import SIX_SETTINGS, Setting, ready_expert
 from agents.successor.agent import SuccessorPolicy
-from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.files import read_json, write_json
 from irl.checks.metrics import coverage, same_order
 from irl.pipeline import fit
@@ -65,7 +65,7 @@ def recover(run: Run, experts: Path) -> dict[str, Any]:
     brief = replace(config.cloning.training, epochs=1)
     config = replace(config, cloning=replace(config.cloning, training=brief)).whole(PARAMETERS.horizon)
     train, validation = seen(run, experts)
-    feature_map = FeatureMap.from_parameters(PARAMETERS, train.features)
+    feature_map = PARAMETERS.feature_map
     with stages(8, quiet=True) as watch:
         found = fit(train, validation, feature_map, SIGNS, config, run.seed, watch)
     posterior, identified, loop = found.posterior, found.identified, found.loop

@@ -24,6 +24,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.fitting import KINDS, OutcomeModelConfig, fit_outcome_model
 from cirl_gym.tumour_growth import (
     NORMALISER,
@@ -33,7 +34,7 @@ from cirl_gym.tumour_growth import (
     simulate,
     simulate_counterfactuals,
 )
-from cirl_gym.types import FloatArray, OutcomeModel
+from cirl_gym.types import FloatArray
 
 PUBLISHED = {0.0: 0.755, 1.0: 0.788, 2.0: 0.881, 3.0: 1.062, 4.0: 1.358}
 """CRN (Bica et al. 2020), as corrected in the table of Melnychuk et al. 2022."""

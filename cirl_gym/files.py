@@ -1,18 +1,27 @@
-"""Files that are either whole or absent: written under a temporary name, then renamed; read without pickle."""
+"""Files that are either whole or absent: written under a temporary name, then renamed; read without pickle.
+
+:class:`StoredParts` holds the parts of a long run on disk until it ends, so that one that was killed goes on from them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+T = TypeVar("T")
+EVERY = 60.0
+"""Seconds between two states of a training that are written: so much work is lost at most."""
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -61,9 +70,6 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, npt.NDArray[
 
     The bytes depend on the arrays alone: no time stamp enters.
     """
-    import io
-    import zipfile
-
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
@@ -93,26 +99,19 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
             raise ValueError(f"{path} cannot be read as arrays: {error}") from error
 
 
-# MERGED: Parts of a long run that are kept on disk until it ends, so that one that was killed goes on from them.
-
-T = TypeVar("T")
-EVERY = 60.0
-"""Seconds between two states of a training that are written: so much work is lost at most."""
-
-
 def say(line: str) -> None:
     """One line to standard error, where it is no part of a result."""
     print(f"cirl: {line}", file=sys.stderr)
 
 
-class Kept:
+class StoredParts:
     """A folder of parts, each a file that is whole or absent.
 
-    A part that cannot be used is done anew, and a disk that cannot be written to keeps nothing: both are said in one
+    A part that cannot be used is done anew, and a disk that cannot be written to stores nothing: both are said in one
     line, and neither ends the run or changes its outcome.
 
     Attributes:
-        folder: of the parts; None: nothing is kept.
+        folder: of the parts; None: nothing is stored.
         every: seconds between two states of a training that goes on.
         after_write: called whenever a part has been written; may write beside it.
     """
@@ -123,7 +122,7 @@ class Kept:
         """A folder that is made when the first part is written.
 
         Args:
-            folder: where; None: nothing is kept.
+            folder: where; None: nothing is stored.
             tell: takes the lines.
             every: seconds between two states of a training that goes on; default: :data:`EVERY`.
         """
@@ -136,7 +135,7 @@ class Kept:
     def stage(
         self, name: str, compute: Callable[[], T], save: Callable[[T, Path], object], load: Callable[[Path], T]
     ) -> T:
-        """A part that is read where it is kept, and otherwise computed and kept.
+        """A part that is read where it is stored, and otherwise computed and stored.
 
         What is computed must draw from generators that nothing else draws from: reading draws nothing.
 
@@ -154,7 +153,7 @@ class Kept:
         return made
 
     def read(self, name: str, load: Callable[[Path], T]) -> T | None:
-        """A kept part, or None where there is none that can be used."""
+        """A stored part, or None where there is none that can be used."""
         if self.folder is None or not (self.folder / name).exists():
             return None
         try:
@@ -166,7 +165,7 @@ class Kept:
             return None
 
     def write(self, name: str, save: Callable[[Path], object]) -> bool:
-        """Keep a part; ``save`` writes it whole, to the path that it is given. Returns whether it is kept."""
+        """Store a part; ``save`` writes it whole, to the path that it is given. Returns whether it is stored."""
         if self.folder is None:
             return False
         try:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from agents.expert import EXPERT, Expert, successor_expert
-from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import discounted, returns
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds import tumour
@@ -25,7 +25,7 @@ from cirl_gym.worlds.exhaustive import optimum
 from irl.evaluation import ConstantPolicy
 
 PARAMETERS = TumourParameters()
-FEATURE_MAP = FeatureMap.from_parameters(PARAMETERS, tumour.FEATURES)
+FEATURE_MAP = PARAMETERS.feature_map
 GAMMA, KAPPA = 0.99, 100.0
 WEIGHTS = np.array([-0.3, -0.7])
 THREE_WEIGHTS = tuple(np.array(w) for w in ((-0.3, -0.7), (-0.5, -0.5), (-0.7, -0.3)))

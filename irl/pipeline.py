@@ -21,7 +21,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, draw_weights
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import masked, rules_for
-from cirl_gym.files import Kept
+from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
 from cirl_gym.outcome_models.masked import rules_of, with_rules
 from cirl_gym.types import FloatArray, Policy
@@ -43,7 +43,7 @@ from irl.preferences.posterior import MemberFinding, PosteriorResult
 from irl.result.records import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages
-from irl.stored_stages import kept_expert, kept_outcome_model
+from irl.stored_stages import stored_expert, stored_outcome_model
 from irl.studies.gammas import find_candidates
 from irl.studies.members import solved_members
 from irl.studies.windows import time_windows
@@ -97,9 +97,9 @@ class Fit:
         return self.agent.policy(self.weights)
 
 
-def simulate(config: DemoConfig, run: Stages, kept: Kept | None = None) -> Simulated:
-    """Steps 1 to 3 (paper, section 5.1 and appendix E); stages that are kept are read, not done again."""
-    kept = kept or Kept()
+def simulate(config: DemoConfig, run: Stages, stored: StoredParts | None = None) -> Simulated:
+    """Steps 1 to 3 (paper, section 5.1 and appendix E); stages that are stored are read, not done again."""
+    stored = stored or StoredParts()
     training, drawing, splitting = _generators(config.seed, "simulate", 3)
     # 1. The simulator.
     world = TumourWorld(config.parameters)
@@ -107,12 +107,12 @@ def simulate(config: DemoConfig, run: Stages, kept: Kept | None = None) -> Simul
     with run.stage("expert") as report:
         w = np.array(config.weights)
         solve = partial(successor_expert, config.parameters, w, config.fit.gamma, config.kappa, config.expert, training)
-        expert = kept_expert(kept, config, partial(solve, report, forbid=config.fit.forbid))
+        expert = stored_expert(stored, config, partial(solve, report, forbid=config.fit.forbid))
     # 3. The batch that the expert leaves behind.
     with run.stage("batch") as report:
         policy, n = expert.policy(int(drawing.integers(2**31))), config.episodes + config.test_episodes
         played = partial(rollout, world, policy, n, drawing, deterministic=False, progress=report)
-        everything = masked(kept.stage("batch.npz", played, Batch.save, Batch.load), config.fit.forbid)
+        everything = masked(stored.stage("batch.npz", played, Batch.save, Batch.load), config.fit.forbid)
     seen = everything.take(np.arange(config.episodes))
     train, validation = seen.split(0.1, splitting)
     return Simulated(expert, train, validation, everything.take(np.arange(config.episodes, len(everything))))
@@ -127,7 +127,7 @@ def fit(
     seed: int,
     run: Stages,
     model: FittedOutcomeModel | None = None,
-    kept: Kept | None = None,
+    stored: StoredParts | None = None,
 ) -> Fit:
     """Steps 4 to 9 (paper, section 4 and Algorithm 1): offline, from the batch alone.
 
@@ -140,38 +140,38 @@ def fit(
         seed: everything that is drawn.
         run: shows and times the stages.
         model: taken as it is in place of step 4's, for a control run; None: learnt.
-        kept: what is kept of the stages and rounds of the same run, begun before; None: nothing.
+        stored: what is stored of the stages and rounds of the same run, begun before; None: nothing.
 
     Raises:
         ValueError: the batches do not fit together, do not say what ``config.forbid`` left to choose from
             (:func:`cirl_gym.data.rules.masked`), or nothing can be learnt from them.
     """
-    kept = kept or Kept()
+    stored = stored or StoredParts()
     modelling, _, looping, judging, copying = _generators(seed, "fit", 5)
     horizon = config.horizon or train.horizon
     splits = (train.with_early_ends(horizon), validation.with_early_ends(horizon))
     # 4. The outcome model: phi(h, a), what would happen under each action.
     with run.stage("outcome model") as report:
         learnt = partial(fit_outcome_model, config.model, *splits, config.outcome, modelling, report)
-        fitted = model or kept_outcome_model(kept, learnt)
+        fitted = model or stored_outcome_model(stored, learnt)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
     world = Problem(imagined, feature_map, train.start, horizon, config.gamma, uniform_weights(signs), train)
     # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
     draw = partial(_generators, seed)
-    agent, world, config, choice = find_candidates(world, train, validation, signs, config, draw, run, kept)
+    agent, world, config, choice = find_candidates(world, train, validation, signs, config, draw, run, stored)
     # 7. mu of the expert; that of a candidate is read off psi.
     mu = expert_mu(phi_along(fitted.model, feature_map, train), train, config.gamma)
     # 8. Projection: the max-margin loop.
     with run.stage("max-margin loop") as report:
-        loop = _loop(agent, world, mu, signs, config, looping, report, kept)
+        loop = _loop(agent, world, mu, signs, config, looping, report, stored)
     # 9. Weights, and what the data cannot tell.
     with run.stage("weights") as report:
         posterior, pool = judged_preferences(agent.psi, train, signs, config.posterior, judging, report)
         identified = _identified(agent, mu, loop, posterior, train, signs, config, draw("identified", 1)[0])
     quality = quality_control(agent, world, signs, loop, posterior, config.quality, draw, run)
     windows = _windows(agent, pool, signs, config, seed, run)
-    posterior, members = solved_members(posterior, world, train, signs, config, partial(_generators, seed), run, kept)
+    posterior, members = solved_members(posterior, world, train, signs, config, partial(_generators, seed), run, stored)
     with run.stage("behaviour cloning") as report:
         cloned = fit_cloning(train, validation, config.cloning, copying, report, rules=rules_of(imagined))
     mixture = closest_mixture(loop.mus, mu.mean)
@@ -187,7 +187,7 @@ def _loop(
     config: FitConfig,
     rng: np.random.Generator,
     report: Reporter,
-    kept: Kept,
+    stored: StoredParts,
 ) -> MaxMarginResult:
     first = draw_weights(signs, rng)
     if config.mu == "successor":
@@ -205,7 +205,7 @@ def _loop(
             mu=config.mu,
             ppo=config.ppo,
             rollouts=config.rollouts,
-            kept=kept,
+            kept=stored,
         )
     return max_margin(
         mu.mean,

@@ -1,4 +1,4 @@
-"""The stages of a run that take minutes, as parts that are kept (:mod:`cirl_gym.files`): how each is stored and read.
+"""The stages of a run that take minutes, as parts that are stored (:mod:`cirl_gym.files`): how each is stored and read.
 
 What is read is what was computed, to the last bit. Each stage draws from generators of its own, so that one that is
 read instead of computed changes no other stage's numbers.
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from agents.expert import Expert, simulator_model
 from agents.successor.agent import SuccessorAgent
-from cirl_gym.files import Kept, read_arrays, read_json, write_arrays, write_json
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
-from cirl_gym.types import OutcomeModel
 from irl.preferences.posterior import MemberFinding, PosteriorResult
 from irl.preferences.sampler import SamplerReport
 from irl.settings import DemoConfig
@@ -28,17 +28,17 @@ Arrays = dict[str, npt.NDArray[Any]]
 _SAMPLER = "sampler."
 
 
-def kept_expert(kept: Kept, config: DemoConfig, compute: Callable[[], Expert]) -> Expert:
+def stored_expert(stored: StoredParts, config: DemoConfig, compute: Callable[[], Expert]) -> Expert:
     """Step 2: the expert in the simulator."""
 
     def load(path: Path) -> Expert:
         agent = SuccessorAgent.load(path, simulator_model(config.parameters, config.fit.forbid))
         return Expert.of(agent, np.array(config.weights), config.kappa)
 
-    return kept.stage("expert.npz", compute, lambda expert, path: expert.agent.save(path), load)
+    return stored.stage("expert.npz", compute, lambda expert, path: expert.agent.save(path), load)
 
 
-def kept_outcome_model(kept: Kept, compute: Callable[[], FittedOutcomeModel]) -> FittedOutcomeModel:
+def stored_outcome_model(stored: StoredParts, compute: Callable[[], FittedOutcomeModel]) -> FittedOutcomeModel:
     """Step 4: the outcome model and the report of its fit."""
 
     def save(fitted: FittedOutcomeModel, path: Path) -> None:
@@ -52,19 +52,19 @@ def kept_outcome_model(kept: Kept, compute: Callable[[], FittedOutcomeModel]) ->
             raise ValueError("the simulator is no fitted model")
         return FittedOutcomeModel(model, about["report"], about["seconds"])
 
-    return kept.stage("outcome_model.npz", compute, save, load)
+    return stored.stage("outcome_model.npz", compute, save, load)
 
 
-def kept_agent(
-    kept: Kept, model: OutcomeModel, compute: Callable[[], SuccessorAgent], name: str = "agent.npz"
+def stored_agent(
+    stored: StoredParts, model: OutcomeModel, compute: Callable[[], SuccessorAgent], name: str = "agent.npz"
 ) -> SuccessorAgent:
     """Step 6: candidate policies in the world of the model."""
-    return kept.stage(name, compute, SuccessorAgent.save, lambda path: SuccessorAgent.load(path, model))
+    return stored.stage(name, compute, SuccessorAgent.save, lambda path: SuccessorAgent.load(path, model))
 
 
-def kept_member(kept: Kept, number: int, compute: Callable[[], MemberFinding]) -> MemberFinding:
+def stored_member(stored: StoredParts, number: int, compute: Callable[[], MemberFinding]) -> MemberFinding:
     """Steps 5 to 9 in the world of one member of an ensemble."""
-    return kept.stage(f"member{number}.npz", compute, save_member, load_member)
+    return stored.stage(f"member{number}.npz", compute, save_member, load_member)
 
 
 def save_member(found: MemberFinding, path: Path) -> None:

@@ -16,10 +16,10 @@ from agents.as_printed.training import (
     Histories,
     HistoryNetwork,
     HistoryTrainingConfig,
-    KeptTraining,
     PolicyActions,
     ProgressCallback,
     Rows,
+    StoredTraining,
     train_on_histories,
     values_along,
 )
@@ -56,7 +56,7 @@ def learn_mu(
     *,
     draws: int = 0,
     progress: ProgressCallback | None = None,
-    kept: KeptTraining | None = None,
+    kept: StoredTraining | None = None,
 ) -> LearntMu:
     """Feature expectation of a policy in the outcome model, from the batch's histories.
 

@@ -19,10 +19,10 @@ from agents.as_printed.training import (
     Histories,
     HistoryNetwork,
     HistoryTrainingConfig,
-    KeptTraining,
     Masks,
     ProgressCallback,
     Rows,
+    StoredTraining,
     train_on_histories,
     values_along,
 )
@@ -102,7 +102,7 @@ def learn_policy(
     rng: np.random.Generator,
     progress: ProgressCallback | None = None,
     *,
-    kept: KeptTraining | None = None,
+    kept: StoredTraining | None = None,
 ) -> LearntPolicy:
     """A policy that is optimal for preferences w in the outcome model, from the batch's histories.
 

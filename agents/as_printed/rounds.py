@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from agents.as_printed.training import KeptTraining, generator_state, set_generator
-from cirl_gym.files import Kept
+from agents.as_printed.training import StoredTraining, generator_state, set_generator
+from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.store import read_model_file, write_model_file
 from cirl_gym.types import FloatArray, Policy
 
@@ -30,13 +30,13 @@ class StoredPolicies(NamedTuple):
     """The policy of weights ``[d]`` again; raises ValueError where the arrays are not those of such a policy."""
 
 
-class KeptRounds:
+class StoredRounds:
     """Solves round after round, or reads what an earlier run of the same loop solved.
 
     With every round the state of the generator after it is kept, so that the next round draws what it would have drawn.
     """
 
-    def __init__(self, kept: Kept, stored: StoredPolicies, rng: np.random.Generator) -> None:
+    def __init__(self, kept: StoredParts, stored: StoredPolicies, rng: np.random.Generator) -> None:
         """Begin with round 0.
 
         Args:
@@ -47,7 +47,7 @@ class KeptRounds:
         self.kept, self.stored, self.rng = kept, stored, rng
         self.next = 0
 
-    def solved(self, w: FloatArray, solve: Callable[[KeptTraining, KeptTraining], Answer]) -> Answer:
+    def solved(self, w: FloatArray, solve: Callable[[StoredTraining, StoredTraining], Answer]) -> Answer:
         """The answer to the weights of the next round.
 
         Args:
@@ -59,7 +59,7 @@ class KeptRounds:
         found = self.kept.read(f"{name}.npz", lambda path: self._read(path, w))
         if found is not None:
             return found
-        trainings = [KeptTraining(self.kept, f"{name}.{part}.npz") for part in ("policy", "mu")]
+        trainings = [StoredTraining(self.kept, f"{name}.{part}.npz") for part in ("policy", "mu")]
         made = solve(*trainings)
         if self.kept.write(f"{name}.npz", lambda path: self._write(path, w, made)):
             for training in trainings:

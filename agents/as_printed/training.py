@@ -19,7 +19,7 @@ from agents.successor.training import Problem
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import observation
 from cirl_gym.data.rules import ActionRules
-from cirl_gym.files import Kept
+from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.inputs import Scaler, end_labels, one_hot, sequence_inputs
 from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.networks import lstm_states, lstm_step
@@ -46,13 +46,13 @@ class TrainingParts:
     """Everything that is drawn."""
 
 
-class KeptTraining:
+class StoredTraining:
     """Where one training is kept while it goes on, and its network when it is done.
 
     Reading and writing draw nothing, so that a training which is kept is the same as one which is not.
     """
 
-    def __init__(self, kept: Kept, name: str) -> None:
+    def __init__(self, kept: StoredParts, name: str) -> None:
         """A file of a run's parts.
 
         Args:
@@ -493,7 +493,7 @@ def train_on_histories(
     rng: np.random.Generator,
     progress: ProgressCallback | None = None,
     *,
-    kept: KeptTraining | None = None,
+    kept: StoredTraining | None = None,
 ) -> HistoryNetwork:
     """Learn a value of every action after every history of a batch (paper, appendices C and D).
 

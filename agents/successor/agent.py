@@ -14,13 +14,14 @@ from torch import nn
 
 from agents.policies.memory import warn_of_lost_history
 from agents.successor.planning import Search, best_plan, plan
-from cirl_gym.data.batch import Batch, even_rows
+from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.outcome_models.masked import allowed_actions, rules_of
 from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.training import seeded
-from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from agents.successor.training import Source
@@ -263,7 +264,7 @@ class SuccessorAgent:
         """
         n = len(starts)
         states, weights = self.model.start(starts), np.tile(self.checked_weights(w), (n, 1))
-        rows = even_rows(n, searched or n)
+        rows = evenly_spaced_rows(n, searched or n)
         found = best_plan(self._search(self.width), 0, states[rows], weights[rows])
         if len(rows) == n:
             return np.asarray(found.mean(axis=0))

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel, foresee
 from cirl_gym.outcome_models.masked import allowed_actions
-from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
-from cirl_gym.worlds.world import foresee
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 ActionValues = Callable[[int, Float32Array, FloatArray], FloatArray]
 """Estimate of Q(h_t, a; w) ``[n, A]`` from t, states ``[n, S]`` and weights ``[n, d]``."""

@@ -14,6 +14,7 @@ import torch
 from agents.successor.agent import StagedNetwork, SuccessorAgent, SuccessorConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import numbered_actions, rollout
 from cirl_gym.data.rules import ActionRules, read_rules, rules_for
 from cirl_gym.envs.counterfactual import CounterfactualEnv
@@ -21,7 +22,7 @@ from cirl_gym.envs.tumour import TumourEnv
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
 
@@ -308,7 +309,7 @@ def _known(source: Source, rng: np.random.Generator) -> _Known:
             return _Known(env.model, env.feature_map, env.batch.start, env.batch.horizon)
     if isinstance(source, TumourWorld):
         parameters = source.parameters
-        phi = FeatureMap.from_parameters(parameters, tumour.FEATURES)
+        phi = parameters.feature_map
         starts = tumour.draw_start(parameters, STARTS, rng).astype(np.float32)
         return _Known(OracleModel(parameters), phi, starts, parameters.horizon)
     if isinstance(source, CounterfactualWorld):

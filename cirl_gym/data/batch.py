@@ -303,7 +303,7 @@ def _whole_numbers(name: str, array: npt.NDArray[np.generic]) -> IntArray:
 # MERGED: Some of many rows, spread evenly over all of them.
 
 
-def even_rows(n: int, most: int) -> IntArray:
+def evenly_spaced_rows(n: int, most: int) -> IntArray:
     """At most ``most`` of the rows 0..n-1, the first and the last among them; the same ones at every call."""
     rows: IntArray = np.linspace(0, n - 1, min(n, most)).astype(np.int64)
     return rows

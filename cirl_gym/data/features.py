@@ -12,7 +12,6 @@ import numpy.typing as npt
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import Column, OutcomeFeature, check_outcomes, outcome_values, read_outcome
 from cirl_gym.types import FloatArray, IntArray
-from cirl_gym.worlds.tumour import TumourParameters
 
 
 def check_weights(weights: npt.ArrayLike, features: Sequence[str]) -> FloatArray:
@@ -168,11 +167,6 @@ class FeatureMap:
         if (self.high <= self.low).any():
             bad = self.features[int(np.flatnonzero(self.high <= self.low)[0])]
             raise ValueError(f"FeatureMap: the range of {bad!r} is empty")
-
-    @classmethod
-    def from_parameters(cls, parameters: TumourParameters, features: tuple[str, ...]) -> FeatureMap:
-        """The simulator's phi: x / x_max and z / z_max (paper, equation 23)."""
-        return cls(features, np.zeros(2), parameters.limits)
 
     @classmethod
     def from_batch(cls, batch: Batch, outcomes: Sequence[str | OutcomeFeature] | None = None) -> FeatureMap:

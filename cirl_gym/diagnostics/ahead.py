@@ -13,8 +13,9 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.errors import PredictionError, SquaredErrors
-from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 from cirl_gym.worlds.flipped import Futures, Patients, flipped_futures, taken_futures
 
 EPISODES_AT_ONCE = 128

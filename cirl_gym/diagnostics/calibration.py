@@ -10,8 +10,9 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.inputs import end_labels
-from cirl_gym.types import BoolArray, FloatArray, IntArray, OutcomeModel
+from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 FAR = 4.0

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.inputs import Window
 from cirl_gym.outcome_models.networks import RecurrentModel
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, OutcomeModel
+from cirl_gym.types import BoolArray, Float32Array, FloatArray
 
 Inputs = Callable[[Batch], Float32Array]
 """From episodes to ``[N, T, F]``: what the classifier sees at every step before the action."""

@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, check_weights, reward
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.envs.options import (
     check_arguments,
@@ -41,7 +42,7 @@ from cirl_gym.envs.single import CohortEnv
 from cirl_gym.envs.vector import AutoresetMode, CohortVectorEnv, check_num_envs
 from cirl_gym.files import read_json
 from cirl_gym.outcome_models.masked import MaskedModel, with_rules
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.worlds.world import follow
 from cirl_gym.wrappers.learned_reward import load_reward
 
@@ -497,8 +498,8 @@ class CounterfactualEnv(CohortEnv):
     ## Further Arguments
 
     - ``run``: a folder that ``cirl demo`` or ``cirl explain`` has written; or
-    - ``model`` and ``batch``: an :class:`~cirl_gym.types.OutcomeModel`, and where episodes begin and which observations
-      count as seen.
+    - ``model`` and ``batch``: an :class:`~cirl_gym.data.outcome_model.OutcomeModel`, and where episodes begin and
+      which observations count as seen.
     - ``feature_map``: says which features are outcomes and scales them to phi (default: the run's, or the batch's
       ranges of all features).
     - ``end``: ``"learned"`` (default) draws from ``model.end_probability``; ``"never"``; or a rule, a function from

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.features import FeatureMap, check_weights, reward
+from cirl_gym.data.features import check_weights, reward
 from cirl_gym.data.rollout import numbered_actions
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.envs.options import check_arguments, history_rows, limit_of, merged, patient_rows, weight_rows
@@ -205,7 +205,7 @@ class TumourCohort:
         self.parameters = parameters
         self.layout = layout
         self.action_names = ACTION_NAMES
-        self.feature_map = FeatureMap.from_parameters(parameters, tumour.FEATURES)
+        self.feature_map = parameters.feature_map
         self._n, self._limit, self._defaults = n, limit, dict(defaults)
         self._default = self._start({})
         self._state = tumour.initial_state(parameters, np.zeros((n, 2)))

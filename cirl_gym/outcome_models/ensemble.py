@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
-from cirl_gym.worlds.world import foresee
+from cirl_gym.data.outcome_model import OutcomeModel, foresee
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 
 class EnsembleModel:

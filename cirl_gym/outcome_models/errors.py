@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.inputs import one_hot
-from cirl_gym.types import FloatArray, OutcomeModel
+from cirl_gym.types import FloatArray
 
 
 @dataclass(frozen=True)

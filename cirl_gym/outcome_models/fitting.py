@@ -11,6 +11,7 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.correction import CorrectedModel, CorrectionFit, fit_correction
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, EndReport, fit_end_head
 from cirl_gym.outcome_models.ensemble import EnsembleModel
@@ -39,7 +40,7 @@ from cirl_gym.outcome_models.networks import (
 )
 from cirl_gym.outcome_models.propensity import RMSNConfig, treatment_weights
 from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, network_training, seeded
-from cirl_gym.types import BoolArray, FloatArray, OutcomeModel
+from cirl_gym.types import BoolArray, FloatArray
 
 
 def residual_scale(model: OutcomeModel, batch: Batch, fallback: Batch, limits: tuple[HardLimits, ...]) -> FloatArray:

@@ -125,7 +125,7 @@ class LawModel(ABC):
 class AutoregressiveModel(LawModel):
     """AR: the linear law inside its bounds; a state is the window row.
 
-    The simplest learned :class:`~cirl_gym.types.OutcomeModel` and the base of the recurrent ones.
+    The simplest learned :class:`~cirl_gym.data.outcome_model.OutcomeModel` and the base of the recurrent ones.
     """
 
     def __init__(self, law: LinearLaw, spec: OutcomeSpec, end: EndHead) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import OutcomeModel, foresee
 from cirl_gym.data.rules import ActionRules
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, OutcomeModel
-from cirl_gym.worlds.world import foresee
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
 
 class MaskedModel:

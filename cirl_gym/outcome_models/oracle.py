@@ -5,21 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import fold
 from cirl_gym.outcome_models.limits import clipped_mean
-from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters, TumourState
-
-
-def fold(model: OutcomeModel, batch: Batch) -> Float32Array:
-    """States ``[N, T+1, S]`` of every history by starting and advancing; zero past an episode's end."""
-    state = model.start(batch.start)
-    states = [state]
-    for step in range(batch.horizon):
-        state = model.advance(state, batch.actions[:, step], batch.obs[:, step + 1])
-        states.append(state)
-    return np.where(batch.seen[..., None], np.stack(states, axis=1), np.float32(0.0))
-
 
 # MERGED: The simulator itself as an outcome model, so that the model's error and IRL's error can be told apart.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.data.features import FeatureMap, check_weights
+from cirl_gym.data.features import check_weights
 from cirl_gym.types import FloatArray, IntArray
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters, TumourState
@@ -62,7 +62,7 @@ def _best(
     parameters: TumourParameters, patient: FloatArray, weights: FloatArray, gammas: FloatArray
 ) -> tuple[FloatArray, IntArray]:
     """Best value and plan of one patient, ``[K]`` each; a plan is a number whose bit t is the action at t."""
-    phi_of = FeatureMap.from_parameters(parameters, tumour.FEATURES)
+    phi_of = parameters.feature_map
     state = tumour.initial_state(parameters, patient[None])
     numbers: IntArray = np.zeros(1, dtype=np.int64)
     earned = np.zeros((1, len(gammas)))

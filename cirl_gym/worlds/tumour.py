@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
+from cirl_gym.data.features import FeatureMap
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 
@@ -128,6 +129,11 @@ class TumourParameters:
     def limits(self) -> FloatArray:
         """``[2]`` (x_max, z_max)."""
         return _fixed([self.tumour_max, self.side_max])
+
+    @cached_property
+    def feature_map(self) -> FeatureMap:
+        """The simulator's phi: x / x_max and z / z_max (paper, equation 23)."""
+        return FeatureMap(FEATURES, np.zeros(2), self.limits)
 
     @cached_property
     def highest(self) -> FloatArray:

@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from cirl_gym.types import Float32Array, FloatArray, ForesightModel, IntArray, OutcomeModel, Step
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.types import Float32Array, FloatArray, IntArray, Step
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters, TumourState
 
@@ -111,14 +112,3 @@ def follow(
     if noise is not None:
         obs = np.clip(expected + model.noise(noise), *model.bounds).astype(np.float32)
     return Step(model.advance(states, actions, obs), obs, expected, ended)
-
-
-def foresee(model: OutcomeModel, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
-    """Expected next observations ``[n, d]`` and end probabilities ``[n]`` of states ``[n, S]``, actions ``[n]``.
-
-    They equal those of ``predict`` and ``end_probability`` up to the last bits.
-    """
-    if isinstance(model, ForesightModel):
-        return model.foresee(states, actions)
-    rows = np.arange(len(actions))
-    return model.predict(states)[rows, actions], model.end_probability(states)[rows, actions]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agents.policies.habits import constant_chances, even_log_chances, log_chances
-from cirl_gym.data.batch import Batch, even_rows
+from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.types import FloatArray, IntArray
 from irl.checks.metrics import accuracy_by_step
 from irl.preferences.inference import Psi
@@ -55,7 +55,7 @@ def first_episodes(batch: Batch, decisions: int) -> Batch:
 
 def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: HeldOutConfig) -> PlanPool:
     """Plans along held-out histories, optimal for the posterior mean and for some draws evenly spread over them."""
-    rows = even_rows(len(posterior.draws), config.plans)
+    rows = evenly_spaced_rows(len(posterior.draws), config.plans)
     weights = [posterior.mean, *posterior.draws[rows]]
     return PlanPool(batch, np.stack([psi(w, config.width) for w in weights]))
 
@@ -101,7 +101,7 @@ def held_out_likelihood(
         ValueError: shapes do not match, or a number is no log-probability.
     """
     batch = pool.batch
-    rows = even_rows(len(posterior.draws), draws)
+    rows = evenly_spaced_rows(len(posterior.draws), draws)
     frequencies = constant_chances(train, more=1.0)
     known = None if expert is None else np.log(np.maximum(expert, _TINY))
 

@@ -131,7 +131,7 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
 def _row(method: str, given: Given, loaded: FinishedRun, judge: Judge, path: Path, shown: Console) -> Row:
     """The row that is kept, or a new one; a failure is not kept, so that it is tried again."""
     settings = _settings(method, given, loaded)
-    kept = kept_row(path, method, settings)
+    kept = stored_row(path, method, settings)
     if kept is not None:
         shown.print(f"taken from {path}", markup=False, highlight=False, soft_wrap=True)
         return kept
@@ -158,7 +158,7 @@ def _made(method: str, given: Given, loaded: FinishedRun, judge: Judge, run: Sta
     return Row(method=method, seconds=seconds, **found.fields(), **measured)
 
 
-def kept_row(path: Path, method: str, settings: dict[str, Any]) -> Row | None:
+def stored_row(path: Path, method: str, settings: dict[str, Any]) -> Row | None:
     """The row of a method that an earlier call finished with just these settings, or None."""
     try:
         content = read_json(path)

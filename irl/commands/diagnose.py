@@ -11,12 +11,13 @@ import torch
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import rules_for
 from cirl_gym.files import write_text
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.store import load_model
-from cirl_gym.types import OutcomeModel, Policy
+from cirl_gym.types import Policy
 from cirl_gym.worlds.flipped import Patients, PatientsWorld
 from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
 from irl.evaluation import ConstantPolicy

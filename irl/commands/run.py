@@ -60,13 +60,15 @@ def demo(config: DemoConfig, out: Path) -> Result:
     saved = {"command": "demo", **asdict(config)}
     _begin(out, saved)
     identity = identity_of(_plain(saved), installed_versions())
-    with stages(9 + config.fit.more_stages) as run, unfinished(out, identity, run) as kept:
-        simulated = simulate(config, run, kept)
+    with stages(9 + config.fit.more_stages) as run, unfinished(out, identity, run) as stored:
+        simulated = simulate(config, run, stored)
         splits = (simulated.train, simulated.validation, simulated.test)
         feature_map = simulated.expert.agent.feature_map
         signs = np.array(config.signs, dtype=np.float64)
         settings = config.fit.whole(config.parameters.horizon)
-        found = fit(simulated.train, simulated.validation, feature_map, signs, settings, config.seed, run, kept=kept)
+        found = fit(
+            simulated.train, simulated.validation, feature_map, signs, settings, config.seed, run, stored=stored
+        )
         with run.stage("evaluation"):
             chances = simulated.expert.probabilities(simulated.test)
             chosen = findings.chosen_actions(found, simulated.test)
@@ -115,8 +117,8 @@ def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
     feature_map = FeatureMap.from_batch(table.train, outcomes)
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
     identity = identity_of(_plain(saved), installed_versions(), splits)
-    with stages(7 + config.fit.more_stages) as run, unfinished(out, identity, run) as kept:
-        found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run, kept=kept)
+    with stages(7 + config.fit.more_stages) as run, unfinished(out, identity, run) as stored:
+        found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run, stored=stored)
         with run.stage("evaluation"):
             chosen = findings.chosen_actions(found, table.test)
             met = findings.measured_accuracy(chosen, table.train, table.test, None)

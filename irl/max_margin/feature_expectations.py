@@ -8,8 +8,9 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import discounted
-from cirl_gym.types import FloatArray, OutcomeModel
+from cirl_gym.types import FloatArray
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.data.batch import even_rows
+from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import allowed_faces, arc_weights, checked_signs
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 from irl.preferences.sampler import Best, ManyLogLikelihood, SamplerReport, Target, report, walk
@@ -398,7 +398,7 @@ def with_model_spread(posterior: PosteriorResult, members: Sequence[MemberFindin
     every = [posterior, *(member.posterior for member in members)]
     # As many draws of each: a mixture with equal shares.
     n = min(len(one.draws) for one in every)
-    kept = [even_rows(len(one.draws), n) for one in every]
+    kept = [evenly_spaced_rows(len(one.draws), n) for one in every]
     draws = np.concatenate([one.draws[rows] for one, rows in zip(every, kept, strict=True)])
     kappas = np.concatenate([one.kappa_draws[rows] for one, rows in zip(every, kept, strict=True)])
     low, high = np.quantile(draws, TAILS[[0, 2]], axis=0)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.types import Float32Array, FloatArray, OutcomeModel
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.types import Float32Array, FloatArray
 
 
 @dataclass(frozen=True)

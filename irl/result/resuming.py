@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.files import Kept, read_json, say, write_json
+from cirl_gym.files import StoredParts, read_json, say, write_json
 
 UNFINISHED = "unfinished"
 """Folder of a run for what it keeps."""
@@ -81,7 +81,7 @@ def code_digest() -> str:
 
 
 @contextmanager
-def unfinished(out: Path, identity: Mapping[str, Any], run: Clock) -> Iterator[Kept]:
+def unfinished(out: Path, identity: Mapping[str, Any], run: Clock) -> Iterator[StoredParts]:
     """The parts that a run keeps, and those that an earlier one of the same identity left.
 
     Says in one line whether there are such parts, and, when the run is interrupted, that it can go on. To begin anew
@@ -90,7 +90,7 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Clock) -> Iterator[K
     Args:
         out: the run's folder.
         identity: from :func:`identity_of`.
-        run: told how long a stopped command had worked on what is kept.
+        run: told how long a stopped command had worked on what is stored.
     """
     text = json.dumps(identity, sort_keys=True)
     folder = out / UNFINISHED / hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -99,8 +99,8 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Clock) -> Iterator[K
     elif others := _others(folder):
         differing = _differences(_read_identity(others[-1]), json.loads(text))
         say(f"{out / UNFINISHED} is of a run with other {differing}; this one begins anew")
-    kept = Kept(folder)
-    kept.write(_ABOUT, lambda path: write_json(path, identity))
+    stored = StoredParts(folder)
+    stored.write(_ABOUT, lambda path: write_json(path, identity))
     spent = _read_seconds(folder / _SECONDS)
     run.seconds.update(spent)
 
@@ -108,9 +108,9 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Clock) -> Iterator[K
         spent.update(run.under_way())
         write_json(folder / _SECONDS, spent)
 
-    kept.after_write = record
+    stored.after_write = record
     try:
-        yield kept
+        yield stored
     except KeyboardInterrupt:
         if _parts(folder):
             say("the same command, given again, goes on from here.")
@@ -121,7 +121,7 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Clock) -> Iterator[K
 
 
 def remove(out: Path) -> None:
-    """Remove all that runs in a folder have kept, and nothing that somebody else put there."""
+    """Remove all that runs in a folder have stored, and nothing that somebody else put there."""
     for folder in _runs(out / UNFINISHED):
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
@@ -160,7 +160,7 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def _others(folder: Path) -> list[Path]:
-    """Folders of other runs that kept something, the latest last."""
+    """Folders of other runs that stored something, the latest last."""
     others = [path for path in _runs(folder.parent) if path != folder and _parts(path)]
     return sorted(others, key=lambda path: path.stat().st_mtime)
 

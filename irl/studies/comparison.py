@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cirl_gym.data.batch import even_rows
+from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.types import FloatArray
 from irl.result.records import check_types, plain, require
@@ -176,7 +176,7 @@ def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
 
 def thinned(draws: FloatArray) -> FloatArray:
     """At most :data:`MOST_DRAWS` rows, spread evenly over all of them."""
-    rows = even_rows(len(draws), MOST_DRAWS)
+    rows = evenly_spaced_rows(len(draws), MOST_DRAWS)
     return draws[rows]
 
 

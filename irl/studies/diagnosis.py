@@ -11,6 +11,7 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
 from cirl_gym.diagnostics.ahead import (
     CourseGap,
@@ -42,7 +43,7 @@ from cirl_gym.diagnostics.probe import (
 from cirl_gym.files import write_json
 from cirl_gym.outcome_models.errors import PredictionError, counterfactual_error
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.types import FloatArray, OutcomeModel, Policy
+from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.flipped import Patients, constant_futures
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.result.records import plain

@@ -20,8 +20,8 @@ import numpy as np
 
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem, fit_successor
-from cirl_gym.data.batch import Batch, even_rows
-from cirl_gym.files import Kept
+from cirl_gym.data.batch import Batch, evenly_spaced_rows
+from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray
 from irl.checks.held_out import HeldOutConfig, averaged_log_likelihood, held_out_plans
 from irl.preferences.inference import judged_episodes, judged_preferences
@@ -30,7 +30,7 @@ from irl.preferences.posterior import PosteriorResult
 from irl.result.records import GammaChoice, GammaTried, check_gammas
 from irl.settings import FitConfig
 from irl.stages import Stages
-from irl.stored_stages import kept_agent
+from irl.stored_stages import stored_agent
 
 _DRAWS = 200
 
@@ -97,7 +97,7 @@ def held_out_log_likelihood(solved: Solved[Agent], batch: Batch, width: int | No
     a discount factor that leaves them more open would lose for its false confidence, not for its fit.
     """
     posterior = solved.posterior
-    rows = even_rows(len(posterior.draws), _DRAWS)
+    rows = evenly_spaced_rows(len(posterior.draws), _DRAWS)
     pool = held_out_plans(partial(solved.agent.psi, batch), posterior, batch, HeldOutConfig(width=width))
     return averaged_log_likelihood(pool, posterior.draws[rows], posterior.kappa_draws[rows])
 
@@ -152,7 +152,7 @@ def find_candidates(
     config: FitConfig,
     draw: Draw,
     run: Stages,
-    kept: Kept,
+    stored: StoredParts,
 ) -> Candidates:
     """Solve the world model under the settings' discount factor, or under each of several, of which one is taken.
 
@@ -164,7 +164,7 @@ def find_candidates(
         config: how.
         draw: generators of the run, by part.
         run: shows and times the stage.
-        kept: what is kept of the same run, begun before.
+        stored: what is stored of the same run, begun before.
 
     Raises:
         ValueError: the world cannot be solved, or there are fewer than two patients to choose by.
@@ -172,13 +172,13 @@ def find_candidates(
     if not config.choose_gamma:
         with run.stage("candidate policies") as report:
             learnt = partial(fit_successor, world, config.agent, draw("fit", 5)[1], report)
-            agent = kept_agent(kept, world.model, learnt)
+            agent = stored_agent(stored, world.model, learnt)
         return Candidates(agent, world, config, None)
 
     def solve(gamma: float) -> Solved[SuccessorAgent]:
         _, solving, _, judging, _ = draw("fit", 5)
         learnt = partial(fit_successor, replace(world, gamma=gamma), config.agent, solving)
-        agent = kept_agent(kept, world.model, learnt, f"agent_gamma_{gamma!r}.npz")
+        agent = stored_agent(stored, world.model, learnt, f"agent_gamma_{gamma!r}.npz")
         return Solved(agent, judged_preferences(agent.psi, train, signs, config.posterior, judging)[0])
 
     held_out = judged_episodes(validation, config.posterior.decisions, draw("discount factor", 1)[0])

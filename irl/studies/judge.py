@@ -11,10 +11,11 @@ import numpy.typing as npt
 from agents.policies.habits import WithinRules, constant_chances
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.types import Float32Array, FloatArray, IntArray, OutcomeModel, Policy, World
+from cirl_gym.types import Float32Array, FloatArray, IntArray, Policy, World
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
 from irl.checks.metrics import (

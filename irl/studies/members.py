@@ -9,7 +9,7 @@ import numpy as np
 
 from agents.successor.training import Problem, fit_successor
 from cirl_gym.data.batch import Batch
-from cirl_gym.files import Kept
+from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.types import FloatArray
@@ -18,7 +18,7 @@ from irl.preferences.inference import judged_preferences
 from irl.preferences.posterior import MemberFinding, PosteriorResult, with_model_spread
 from irl.settings import FitConfig
 from irl.stages import Stages
-from irl.stored_stages import kept_member
+from irl.stored_stages import stored_member
 from irl.studies.gammas import Draw
 
 
@@ -30,7 +30,7 @@ def solved_members(
     config: FitConfig,
     draw: Draw,
     run: Stages,
-    kept: Kept,
+    stored: StoredParts,
 ) -> tuple[PosteriorResult, tuple[MemberFinding, ...]]:
     """Of an ensemble, steps 5 to 9 in the world of each member, with other random numbers in each."""
     ensemble, rules = without_rules(world.model), rules_of(world.model)
@@ -41,7 +41,7 @@ def solved_members(
         for number, model in enumerate(ensemble.members):
             own = replace(world, model=with_rules(model, rules))
             solved = partial(_member, own, train, signs, config, *draw(f"member {number}", 2))
-            found.append(kept_member(kept, number, solved))
+            found.append(stored_member(stored, number, solved))
             report(number + 1, len(ensemble.members))
     return with_model_spread(posterior, found), tuple(found)
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cirl_gym.data.batch import even_rows
+from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.types import FloatArray
 from irl.preferences.inference import PosteriorConfig, Psi, near_weights, posterior_of
 from irl.preferences.likelihood import PlanPool, action_log_likelihood
@@ -119,7 +119,7 @@ def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, F
     It is the posterior's covariance of the weights with the patient's log-likelihood (the infinitesimal jackknife for
     posterior means): the first-order form of a bootstrap over patients, for any number of features.
     """
-    rows = even_rows(len(posterior.draws), _INFLUENCE_DRAWS)
+    rows = evenly_spaced_rows(len(posterior.draws), _INFLUENCE_DRAWS)
     draws, kappas = posterior.draws[rows], posterior.kappa_draws[rows]
     said = np.stack([pool.group_log_likelihood(w, kappas[i : i + 1])[0] for i, w in enumerate(draws)])
     moved = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(rows) - 1, 1)
@@ -141,7 +141,7 @@ def change(
        in the other. So each patient's influence on both means is taken together, and its spread over patients is the
        standard error of their difference, however the two depend on each other.
     """
-    ours, theirs = (one.draws[even_rows(len(one.draws), _COMPARED_DRAWS)] for one in (after, before))
+    ours, theirs = (one.draws[evenly_spaced_rows(len(one.draws), _COMPARED_DRAWS)] for one in (after, before))
     nothing = np.zeros(len(after.mean))
     patients = sorted({*influence_before, *influence_after})
     both = np.array([influence_after.get(p, nothing) - influence_before.get(p, nothing) for p in patients])

@@ -29,7 +29,7 @@ from agents.rolled_out_mu import rolled_out_mu
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.data.rules import read_rules
-from cirl_gym.files import Kept
+from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.masked import MaskedModel
 from cirl_gym.worlds.world import CounterfactualWorld
 
@@ -167,7 +167,7 @@ class TestRecurrentQLearning:
     def test_kept_rounds_keep_to_the_rules(self, tmp_path):
         found = []
         for folder in ("a", "a", "b"):
-            kept = Kept(tmp_path / folder)
+            kept = StoredParts(tmp_path / folder)
             answer = learnt_candidates(
                 None, ruled_problem(), "drqn", TINY, np.random.default_rng(0), mu="rollouts", kept=kept
             )

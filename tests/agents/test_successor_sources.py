@@ -10,13 +10,13 @@ from scripted import Scripted
 from agents.expert import noise_free_values
 from agents.successor.agent import SuccessorAgent, SuccessorConfig
 from agents.successor.training import fit_agent
-from cirl_gym import CounterfactualWorld, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import CounterfactualWorld, TumourParameters, TumourWorld, rollout
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.exhaustive import optimum
-from cirl_gym.worlds.tumour import FEATURES, draw_start
+from cirl_gym.worlds.tumour import draw_start
 
 PARAMETERS = TumourParameters(horizon=8)
-PHI = FeatureMap.from_parameters(PARAMETERS, FEATURES)
+PHI = PARAMETERS.feature_map
 SMALL = SuccessorConfig(episodes=256, gradient_steps=40, batch_size=256, hidden=(32,))
 
 

@@ -18,7 +18,7 @@ from agents.ppo import WorldPPO
 from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.successor.training import Problem, RandomRates
 from cirl_gym.data.rollout import observation, rollout
-from cirl_gym.files import Kept
+from cirl_gym.files import StoredParts
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.commands.cli import main
 from irl.commands.options import SolverArguments
@@ -137,7 +137,7 @@ class TestCandidates:
     @pytest.mark.parametrize("warm", [False, True])
     def test_a_loop_that_was_stopped_goes_on_with_the_same_rounds(self, warm, tmp_path):
         small, agent = problem(), known_agent()
-        options = {"mu": "rollouts", "ppo": replace(FEW, warm_start=warm), "kept": Kept(tmp_path)}
+        options = {"mu": "rollouts", "ppo": replace(FEW, warm_start=warm), "kept": StoredParts(tmp_path)}
         weights = [W, np.array([0.6, -0.4]), np.array([0.5, 0.5])]
         tmp_path.mkdir(exist_ok=True)
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from outcome_batches import ConfoundedDoctor
 
-from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import rollout
 from cirl_gym.diagnostics.ahead import flipped_ahead
 from cirl_gym.outcome_models.errors import factual_error
@@ -18,7 +17,7 @@ from cirl_gym.worlds.world import TumourWorld
 
 PARAMETERS = TumourParameters()
 ORACLE = OracleModel(PARAMETERS)
-PHI = FeatureMap.from_parameters(PARAMETERS, ORACLE.features)
+PHI = PARAMETERS.feature_map
 
 
 class Coin:

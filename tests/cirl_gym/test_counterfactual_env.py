@@ -22,7 +22,7 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import FEATURES
 
 QUIET = TumourParameters(tumour_noise=0.0, side_noise=0.0)
-PHI = FeatureMap.from_parameters(TumourParameters(), FEATURES)
+PHI = TumourParameters().feature_map
 W = (-0.3, -0.7)
 
 

@@ -26,10 +26,10 @@ from cirl_gym.diagnostics.probe import (
 from cirl_gym.outcome_models.errors import SquaredErrors, factual_error
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.flipped import Patients, PatientsWorld, constant_futures
-from cirl_gym.worlds.tumour import FEATURES, TumourParameters
+from cirl_gym.worlds.tumour import TumourParameters
 
 PARAMETERS = TumourParameters(horizon=10)
-TUMOUR_PHI = FeatureMap.from_parameters(PARAMETERS, FEATURES)
+TUMOUR_PHI = PARAMETERS.feature_map
 
 
 class Shifted(KnownModel):

@@ -8,11 +8,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scripted import Scripted
 
-from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import returns, rollout
 from cirl_gym.envs.counterfactual import CounterfactualEnv, CounterfactualVectorEnv
 from cirl_gym.envs.tumour import TumourEnv, TumourVectorEnv
-from cirl_gym.worlds.tumour import FEATURES, TumourParameters, draw_start
+from cirl_gym.worlds.tumour import TumourParameters, draw_start
 from cirl_gym.worlds.world import TumourWorld
 from cirl_gym.wrappers.returns import env_returns
 
@@ -40,7 +39,7 @@ class Always(Scripted):
 def by_rollout(policy, gamma: float, patients=PATIENTS) -> np.ndarray:
     world = TumourWorld(PARAMETERS, noise=False)
     batch = rollout(world, policy, len(patients), np.random.default_rng(0), start=world.start(patients))
-    return returns(batch, FeatureMap.from_parameters(PARAMETERS, FEATURES), W, gamma)
+    return returns(batch, PARAMETERS.feature_map, W, gamma)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scripted import Scripted, plain_course
 
-from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import returns
 from cirl_gym.worlds.exhaustive import optimum
-from cirl_gym.worlds.tumour import FEATURES, draw_start
+from cirl_gym.worlds.tumour import draw_start
 
 SHORT = TumourParameters(horizon=7)
 CRITERIA = [((-0.3, -0.7), 0.99), ((-0.7, -0.3), 0.5), ((-0.5, -0.5), 1.0), ((1.0, 0.0), 0.9), ((0, -1), 0.0)]
@@ -37,7 +37,7 @@ def test_equals_every_plan_written_out():
 def test_nobody_earns_more():
     starts = draw_start(SHORT, 30, np.random.default_rng(0))
     best = optimum(SHORT, starts, [((-0.3, -0.7), 0.99)]).values[:, 0]
-    world, phi = TumourWorld(SHORT, noise=False), FeatureMap.from_parameters(SHORT, FEATURES)
+    world, phi = TumourWorld(SHORT, noise=False), SHORT.feature_map
     for seed in range(20):
         batch = rollout(world, Scripted(0.5, seed), 30, np.random.default_rng(0), start=world.start(starts))
         assert (returns(batch, phi, np.array([-0.3, -0.7]), 0.99) <= best + 1e-9).all()

@@ -10,7 +10,7 @@ from cirl_gym.worlds.tumour import TumourParameters
 
 
 def test_the_simulators_phi_is_the_papers() -> None:
-    phi = FeatureMap.from_parameters(TumourParameters(), ("tumour", "side_effects"))
+    phi = TumourParameters().feature_map
     assert phi(np.array([[50.0, 15.0], [25.0, 3.0], [0.0, 0.0]])).tolist() == [[1, 1], [0.5, 0.2], [0, 0]]
 
 

@@ -57,7 +57,7 @@ def test_exported_observations_and_rewards_are_those_of_the_environment(previous
         action_names=("none", "treat"),
         ids=("0", "1", "2"),
     )
-    feature_map = FeatureMap.from_parameters(TumourParameters(), batch.features)
+    feature_map = TumourParameters().feature_map
     steps = list(transitions(batch, feature_map, WEIGHTS, previous_action=previous_action))
     assert [s.action for s in steps] == [a for episode in taken for a in episode]
     before = np.array([x for episode in seen for x in episode[:-1]])

@@ -88,7 +88,7 @@ def test_what_stands_in_the_files(folder: Path) -> None:
 
 def test_the_environment_can_be_recovered_and_must_fit() -> None:
     batch = treated()
-    feature_map = FeatureMap.from_parameters(TumourParameters(), batch.features)
+    feature_map = TumourParameters().feature_map
     env = gymnasium.make("cirl_gym:CIRLTumour-v0")
     data = to_minari(batch, "cirl/env-v0", feature_map, WEIGHTS, env=env)
     assert data.observation_space == env.observation_space

@@ -12,6 +12,7 @@ from torch import nn
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import ForesightModel, fold, foresee
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.networks import (
@@ -23,10 +24,8 @@ from cirl_gym.outcome_models.networks import (
     reversal_strength,
     reverse_gradient,
 )
-from cirl_gym.outcome_models.oracle import OracleModel, fold
+from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import TrainingConfig, seeded
-from cirl_gym.types import ForesightModel
-from cirl_gym.worlds.world import foresee
 
 TIGHT = {"rtol": 0, "atol": 1e-5}
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from scripted import Scripted, plain_returns
 
-from cirl_gym import CounterfactualWorld, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import CounterfactualWorld, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import discounted, observation, returns
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.tumour import FEATURES
 
 W = np.array([-0.3, -0.7])
-PHI = FeatureMap.from_parameters(TumourParameters(), FEATURES)
+PHI = TumourParameters().feature_map
 
 
 class Recorder(Scripted):

@@ -11,7 +11,7 @@ from agents.as_printed.training import Histories
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.outcome_models.oracle import fold
+from cirl_gym.data.outcome_model import fold
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 FEATURES = ("disease", "side effects")

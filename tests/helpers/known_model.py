@@ -8,7 +8,7 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.outcome_models.oracle import fold
+from cirl_gym.data.outcome_model import fold
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 MOVES = ((1.0, -1.0), (-1.0, 2.0), (0.5, 0.25))

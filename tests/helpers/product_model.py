@@ -11,7 +11,7 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.outcome_models.oracle import fold
+from cirl_gym.data.outcome_model import fold
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 KEPT, CARRIED = 0.8, 0.5

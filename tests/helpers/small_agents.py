@@ -10,7 +10,7 @@ from scripted import Scripted
 
 from agents.successor.agent import SuccessorAgent, SuccessorConfig
 from agents.successor.training import Problem, fit_successor, uniform_weights
-from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import draw_start
 
@@ -38,7 +38,7 @@ def tumour_agent(parameters: TumourParameters, gamma: float = 0.99, config: Succ
     model = OracleModel(parameters)
     problem = Problem(
         model=model,
-        feature_map=FeatureMap.from_parameters(parameters, model.features),
+        feature_map=parameters.feature_map,
         starts=draw_start(parameters, 200, np.random.default_rng(1)).astype(np.float32),
         horizon=parameters.horizon,
         gamma=gamma,

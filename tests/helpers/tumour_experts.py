@@ -8,7 +8,6 @@ from agents.expert import Expert, successor_expert
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import rollout
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Policy
@@ -49,7 +48,7 @@ def solved(batch: Batch, gamma: float) -> SuccessorAgent:
     model = OracleModel(PARAMETERS)
     world = Problem(
         model,
-        FeatureMap.from_parameters(PARAMETERS, model.features),
+        PARAMETERS.feature_map,
         batch.start,
         PARAMETERS.horizon,
         gamma,

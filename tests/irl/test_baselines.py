@@ -20,7 +20,6 @@ from test_dsfn import TINY as TINY_DSFN
 from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import act_along, returns, rollout
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters
@@ -28,7 +27,7 @@ from cirl_gym.worlds.world import TumourWorld
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.commands import baselines as baselines_command
 from irl.commands import run as commands
-from irl.commands.baselines import BaselinesConfig, baselines_run, kept_row
+from irl.commands.baselines import BaselinesConfig, baselines_run, stored_row
 from irl.commands.cli import main
 from irl.report.baselines_console import print_baselines
 from irl.result.baselines import METHODS, PAPER, Baselines, Row, chosen_methods
@@ -103,7 +102,7 @@ class Plan:
 
 def best_in_hindsight() -> float:
     """Return of who knows the noise of the 500 patients before it comes, which nobody can exceed: of all 64 plans."""
-    phi = FeatureMap.from_parameters(SHORT, TumourWorld.features)
+    phi = SHORT.feature_map
     earned = [
         returns(rollout(TumourWorld(SHORT), Plan(plan), 500, np.random.default_rng([0, 1])), phi, [-0.3, -0.7])
         for plan in itertools.product(range(2), repeat=6)
@@ -143,7 +142,7 @@ class TestJudging:
     def test_gaps_by_hand(self, ground):
         """Patients who were never treated; without noise, and with a gamma of 0 only the first outcome counts."""
         seen = tumour_batch(CALM, 0.0, episodes=30)
-        phi = FeatureMap.from_parameters(CALM, seen.features)
+        phi = CALM.feature_map
         if ground is ground_of_simulator:
             found = ground(CALM, seen, phi, 0.0)
         else:
@@ -344,13 +343,13 @@ class TestRows:
         whole = (of_demo[1] / "rows" / "cloning.json").read_text()
         settings = json.loads(whole)["settings"]
         path.write_text(whole)
-        assert kept_row(path, "cloning", settings) == by_method(of_demo[0])["cloning"]
-        assert kept_row(path, "cloning", settings | {"seed": 5}) is None
-        assert kept_row(tmp_path / "absent.json", "cloning", settings) is None
+        assert stored_row(path, "cloning", settings) == by_method(of_demo[0])["cloning"]
+        assert stored_row(path, "cloning", settings | {"seed": 5}) is None
+        assert stored_row(tmp_path / "absent.json", "cloning", settings) is None
         renamed = json.dumps(json.loads(whole) | {"row": json.loads(whole)["row"] | {"method": "ar"}})
         for damaged in ("", whole[:100], "[]", '{"schema": 1}', whole.replace('"accuracy"', '"acuracy"'), renamed):
             path.write_text(damaged)
-            assert kept_row(path, "cloning", settings) is None
+            assert stored_row(path, "cloning", settings) is None
 
     def test_a_method_that_fails_says_so_and_the_others_go_on(self, demo_run, tmp_path, monkeypatch, capsys):
         solve = baselines_command.solve

@@ -46,10 +46,10 @@ from agents.expert import successor_expert
 from agents.solvers import Setting
 from agents.successor.training import Problem, fit_agent, fit_successor, fixed_weights
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym.data.outcome_model import fold
 from cirl_gym.data.rollout import act_along, discounted, returns
 from cirl_gym.envs.counterfactual import CounterfactualEnv
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.oracle import fold
 from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.commands import run as commands
@@ -61,7 +61,7 @@ from irl.settings import FitConfig
 from irl.stages import stages
 
 SHORT = TumourParameters(horizon=6)
-TUMOUR = FeatureMap.from_parameters(SHORT, TumourWorld.features)
+TUMOUR = SHORT.feature_map
 SIX = [(-0.3, -0.7), (-0.7, -0.3), (-1.0, 0.0), (0.0, -1.0), (0.5, -0.5), (0.0, 0.0)]
 
 
@@ -74,7 +74,7 @@ def cut_to(batch: Batch, lengths) -> Batch:
 
 def fitted(train: Batch, validation: Batch, signs=(-1.0, -1.0), **changes):
     with stages(7, quiet=True) as run:
-        ranges = FeatureMap.from_parameters(TumourParameters(), train.features)
+        ranges = TumourParameters().feature_map
         return fit(train, validation, ranges, np.array(signs), tiny_fit(**changes), 0, run)
 
 

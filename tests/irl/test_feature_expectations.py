@@ -6,8 +6,9 @@ from scripted import Scripted
 from small_batches import batch_of
 
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import fold
 from cirl_gym.data.rollout import returns, rollout
-from cirl_gym.outcome_models.oracle import OracleModel, fold
+from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
 from irl.max_margin.feature_expectations import expert_mu, phi_along
@@ -137,7 +138,7 @@ def test_monte_carlo_mu_of_a_policy_is_the_return_it_earns():
     quiet = TumourParameters(tumour_noise=0.0, side_noise=0.0)
     world = TumourWorld(quiet)
     batch = rollout(world, Scripted(0.4), 200, np.random.default_rng(0))
-    feature_map = FeatureMap.from_parameters(quiet, world.features)
+    feature_map = quiet.feature_map
     mu = expert_mu(phi_along(OracleModel(quiet), feature_map, batch), batch, 0.9).mean
     for w in (np.array([-0.3, -0.7]), np.array([1.0, 0.0])):
         assert w @ mu == pytest.approx(returns(batch, feature_map, w, 0.9).mean(), abs=1e-5)

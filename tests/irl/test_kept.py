@@ -13,10 +13,10 @@ from small_agents import tumour_agent, tumour_batch
 
 from agents.as_printed.mu import learn_mu
 from agents.as_printed.policy import learn_policy
-from agents.as_printed.training import HistoryTrainingConfig, KeptTraining, generator_state, set_generator
+from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, generator_state, set_generator
 from agents.candidates import WorldPPOConfig, learnt_candidates
 from agents.successor.training import Problem, uniform_weights
-from cirl_gym.files import Kept, read_arrays, read_json, write_arrays, write_json
+from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from cirl_gym.outcome_models.store import module_arrays
 from cirl_gym.worlds.tumour import TumourParameters
 
@@ -29,7 +29,7 @@ class Killed(BaseException):
     """In place of a signal: nothing may catch it."""
 
 
-class Mortal(Kept):
+class Mortal(StoredParts):
     """Dies right after so many writes."""
 
     def __init__(self, folder, lives, **changes):
@@ -46,7 +46,7 @@ class Mortal(Kept):
 
 def told_kept(folder, **changes):
     lines = []
-    return Kept(folder, lines.append, **changes), lines
+    return StoredParts(folder, lines.append, **changes), lines
 
 
 class TestParts:
@@ -59,9 +59,9 @@ class TestParts:
             )
 
         kept, lines = told_kept(tmp_path / "kept")
-        assert stage(kept) == stage(kept) == stage(Kept(tmp_path / "kept")) == {"a": 0.1}
+        assert stage(kept) == stage(kept) == stage(StoredParts(tmp_path / "kept")) == {"a": 0.1}
         assert (done, lines) == ([1], [])
-        assert stage(Kept()) == stage(Kept()) == {"a": 0.1}
+        assert stage(StoredParts()) == stage(StoredParts()) == {"a": 0.1}
         assert len(done) == 3, "without a folder nothing is kept"
         kept.drop("part.json")
         kept.drop("part.json")
@@ -118,14 +118,14 @@ class TestGenerators:
 
 
 def q_network(config, rng, kept=None):
-    training = None if kept is None else KeptTraining(kept, "q.npz")
+    training = None if kept is None else StoredTraining(kept, "q.npz")
     return learn_policy(histories_of(every_course(3), 0.9), W, config, rng, kept=training).network
 
 
 def mu_network(config, rng, kept=None):
     histories = histories_of(every_course(3), 0.9)
     policy = learn_policy(histories, W, FAST, np.random.default_rng(9))
-    training = None if kept is None else KeptTraining(kept, "mu.npz")
+    training = None if kept is None else StoredTraining(kept, "mu.npz")
     return learn_mu(histories, policy, config, rng, kept=training).network
 
 
@@ -145,10 +145,10 @@ class TestTrainings:
         for _ in range(config.iterations):
             with pytest.raises(Killed):
                 outcome(train, config, Mortal(tmp_path, 1, every=0))
-        assert outcome(train, config, Kept(tmp_path, every=0)) == whole
+        assert outcome(train, config, StoredParts(tmp_path, every=0)) == whole
 
     def test_it_is_written_when_it_is_time_and_at_the_end(self, tmp_path):
-        class Counting(Kept):
+        class Counting(StoredParts):
             def write(self, name, save):
                 written.append(name)
                 return super().write(name, save)
@@ -160,7 +160,7 @@ class TestTrainings:
             assert whole == outcome(q_network, FAST)
 
     def test_a_finished_training_is_read_and_draws_nothing_of_torch(self, tmp_path):
-        whole = outcome(q_network, FAST, Kept(tmp_path))
+        whole = outcome(q_network, FAST, StoredParts(tmp_path))
         before = torch.random.get_rng_state()
         assert outcome(q_network, FAST, Mortal(tmp_path, 1, every=0)) == whole
         assert (torch.random.get_rng_state() == before).all()
@@ -273,11 +273,11 @@ class TestRounds:
         assert loop(world, solver, Mortal(tmp_path, 1)) == whole, "all is read, nothing written"
 
     def test_finished_rounds_leave_no_trainings(self, world, tmp_path):
-        loop(world, "drqn", Kept(tmp_path, every=0))
+        loop(world, "drqn", StoredParts(tmp_path, every=0))
         assert {path.name for path in tmp_path.iterdir()} == {f"round00{k}.npz" for k in range(3)}
 
     def test_a_round_of_other_weights_is_not_believed(self, world, tmp_path):
-        loop(world, "drqn", Kept(tmp_path))
+        loop(world, "drqn", StoredParts(tmp_path))
         kept, lines = told_kept(tmp_path)
         other = [ASKED[0], np.array([-0.6, -0.4]), ASKED[2]]
         assert loop(world, "drqn", kept, other) == loop(world, "drqn", None, other)
@@ -295,7 +295,7 @@ class TestRounds:
         ],
     )
     def test_a_damaged_round_is_done_anew(self, world, name, value, words, tmp_path):
-        loop(world, "drqn", Kept(tmp_path))
+        loop(world, "drqn", StoredParts(tmp_path))
         arrays = {**read_arrays(tmp_path / "round001.npz"), name: value}
         write_arrays(tmp_path / "round001.npz", {key: a for key, a in arrays.items() if a is not None})
         kept, lines = told_kept(tmp_path)

@@ -13,7 +13,7 @@ from agents.successor.agent import SuccessorAgent, SuccessorConfig
 from agents.successor.planning import plan
 from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.features import draw_weights
-from cirl_gym.worlds.world import foresee
+from cirl_gym.data.outcome_model import foresee
 from irl.checks.quality import QualityConfig, measured_quality
 
 GAMMA, HORIZON = 0.99, 4

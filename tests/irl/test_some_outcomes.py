@@ -162,14 +162,14 @@ def test_a_learned_reward_of_some_features_pays_in_an_environment_that_tells_all
     env.reset(seed=1)
     obs, reward, *_ = env.step(1)
     assert reward == pytest.approx(-(obs[1] - 1) / 4, abs=1e-6)
-    wide = LinearReward(FeatureMap.from_parameters(TumourParameters(), FEATURES), np.array([-0.5, -0.5]))
+    wide = LinearReward(TumourParameters().feature_map, np.array([-0.5, -0.5]))
     narrow = CounterfactualEnv(OracleModel(), batch, feature_map=SIDE)
     with pytest.raises(ValueError, match=r"only the reward has \['tumour'\]"):
         LearnedReward(narrow, wide)
 
 
 def test_what_follows_from_phi_is_the_column_of_all(batch: Batch) -> None:
-    whole = FeatureMap.from_parameters(TumourParameters(), FEATURES)
+    whole = TumourParameters().feature_map
     phi, part = phi_along(OracleModel(), whole, batch), phi_along(OracleModel(), SIDE, batch)
     np.testing.assert_array_equal(part, phi[..., 1:])
     all_mu, mu = expert_mu(phi, batch, 0.9), expert_mu(part, batch, 0.9)

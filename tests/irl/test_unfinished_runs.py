@@ -18,8 +18,8 @@ from small_batches import batch_of
 from tiny_run import icu_stays, make_the_command_line_tiny, tiny_demo, tiny_explain, tiny_fit
 
 from agents.as_printed.training import HistoryTrainingConfig
-from cirl_gym import files as kept_parts
-from cirl_gym.files import Kept, read_arrays, read_json, write_arrays, write_json
+from cirl_gym import files as stored_parts
+from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from irl.commands import run as commands
 from irl.commands.cli import main
 from irl.preferences.posterior import MemberFinding, PosteriorResult
@@ -43,7 +43,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Trainings are kept after every iteration; the page, half of such a run's time, is drawn in one test alone."""
-    monkeypatch.setattr(kept_parts, "EVERY", 0.0)
+    monkeypatch.setattr(stored_parts, "EVERY", 0.0)
     monkeypatch.setattr("irl.commands.run.render", lambda _result, what_if: str(what_if))
     # Whoever works on the source in the middle of a test does no harm.
     monkeypatch.setattr("irl.result.resuming.code_digest", lambda: "the same")
@@ -96,7 +96,7 @@ def same(one: Path, other: Path) -> None:
 
 def killed_at_every_write(command, out, monkeypatch) -> list[str]:
     """Run it again and again, each time until one more part is written, until it lives; names of the parts."""
-    write, names = Kept.write, []
+    write, names = StoredParts.write, []
 
     def last(self, name, save):
         done = write(self, name, save)
@@ -106,7 +106,7 @@ def killed_at_every_write(command, out, monkeypatch) -> list[str]:
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(Kept, "write", last)
+        patch.setattr(StoredParts, "write", last)
         while True:
             before = len(names)
             try:
@@ -316,7 +316,7 @@ class TestOtherRuns:
         trained = []
         train = commands.simulate
         monkeypatch.setattr(
-            commands, "simulate", lambda *arguments: trained.append(len(kept_in(tmp_path))) or train(*arguments)
+            commands, "simulate", lambda *arguments: trained.append(len(stored_in(tmp_path))) or train(*arguments)
         )
         assert main([*command, "--fresh"]) == 0
         assert trained == [0]
@@ -324,7 +324,7 @@ class TestOtherRuns:
         assert not (tmp_path / "unfinished").exists()
 
 
-def kept_in(out: Path, pattern: str = "*.npz") -> list[str]:
+def stored_in(out: Path, pattern: str = "*.npz") -> list[str]:
     """Parts that are there."""
     return [path.name for path in (out / "unfinished").rglob(pattern)]
 
@@ -467,7 +467,7 @@ class TestIdentity:
                 kept.write("part.json", lambda path: write_json(path, 1))
         told = f"{tmp_path / 'unfinished'} is of a run with other b.c, b.d, e and 1 more; this one begins anew"
         assert lines(capsys) == [told]
-        assert len(kept_in(tmp_path, "part.json")) == 2
+        assert len(stored_in(tmp_path, "part.json")) == 2
         (tmp_path / "unfinished" / "notes.txt").write_text("mine")
         remove(tmp_path)
         assert [path.name for path in tmp_path.rglob("*")] == ["unfinished", "notes.txt"]

@@ -10,7 +10,7 @@ import pytest
 from small_batches import batch_of
 from tiny_run import tiny_fit
 
-from cirl_gym import FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym import TumourParameters, TumourWorld, rollout
 from irl.evaluation import found_verdict, headline
 from irl.pipeline import fit
 from irl.preferences.identified_set import IdentifiedSet
@@ -173,7 +173,7 @@ def test_experts_who_toss_coins_have_no_weights(chance, word):
     config = tiny_fit()
     config = replace(config, posterior=replace(config.posterior, decisions=1000, near_width=4))
     with stages(7, quiet=True) as run:
-        ranges = FeatureMap.from_parameters(parameters, whole.features)
+        ranges = parameters.feature_map
         found = fit(*splits, ranges, np.array([-1.0, -1.0]), config, 0, run)
     assert found_verdict(found) == word
     first = headline(found, Accuracy(0.5, 0.5, 0.5, 0.5, None))[0]
