@@ -27,25 +27,20 @@ from recurrent_networks import (
     Recurrent,
     episodes,
     ppo_algorithm,
-    randomised,
     shown,
     stepped,
 )
 from small_agents import TINY, known_problem
 from stable_baselines3.common.vec_env import DummyVecEnv
+from training_losses import TRAINED, training_loss
 
-import agents.policies.cloning
-import cirl_gym.outcome_models.correction
-import cirl_gym.outcome_models.propensity
-from agents.policies.cloning import CloningConfig, CloningPolicy, fit_cloning
+from agents.policies.cloning import CloningPolicy
 from agents.successor.training import fit_successor
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along, rollout
-from cirl_gym.outcome_models.correction import fit_correction
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.networks import CounterfactualRecurrentNetwork
-from cirl_gym.outcome_models.propensity import PropensityConfig, treatment_weights
-from cirl_gym.outcome_models.training import History, TrainingConfig, seeded
+from cirl_gym.outcome_models.training import seeded
 from cirl_gym.worlds.world import CounterfactualWorld
 
 TIGHT = {"rtol": 0, "atol": 1e-5}
@@ -165,40 +160,6 @@ def test_case_11_recurrent_ppo_updates_on_what_it_acted_with():
         torch.testing.assert_close(logs[live], sample.old_log_prob[live], **TIGHT)
         torch.testing.assert_close(values.flatten()[live], sample.old_values[live], **TIGHT)
         assert logs[live].std() > 0.01
-
-
-def captured(monkeypatch, module, fit, ask):
-    """What ``ask(network, loss)`` finds where training would have begun, with random weights."""
-    found = []
-
-    def instead(network, loss, validation_loss, n_episodes, *_rest, **_named):
-        randomised(network)
-        found.append(ask(network, lambda share=0.5: loss(torch.arange(n_episodes), share)))
-        return History((), (validation_loss(),), 0)
-
-    monkeypatch.setattr(module, "train_network", instead)
-    with np.errstate(over="ignore"):  # RMSN's ratios where the padding was filled; they are dropped
-        fit()
-    return found[-1]
-
-
-def training_loss(monkeypatch, kind, batch, ask):
-    """``ask(network, loss)`` for behaviour cloning, an outcome model's network, or RMSN's of the treatment."""
-    if kind == "cloning":
-        config = CloningConfig(hidden=6, priors=(1.0,))
-        fit = lambda: fit_cloning(batch, episodes(4, 2), config, np.random.default_rng(0))  # noqa: E731
-        return captured(monkeypatch, agents.policies.cloning, fit, ask)
-    if kind == "propensity":
-        splits, scaler = (batch, episodes(4, 2)), Scaler.from_batch(batch)
-        # The last of two networks is the one that sees the whole history.
-        fit = lambda: treatment_weights(*splits, scaler, PropensityConfig(hidden=6), 0.01, (0, 1))  # noqa: E731
-        return captured(monkeypatch, cirl_gym.outcome_models.propensity, fit, ask)
-    model = random_model(kind)
-    fit = lambda: fit_correction(model, (batch, episodes(4, 2)), TrainingConfig(), 0)  # noqa: E731
-    return captured(monkeypatch, cirl_gym.outcome_models.correction, fit, ask)
-
-
-TRAINED = ("cloning", "crn", "rmsn", "propensity", "mb_h")
 
 
 def test_case_11_cloning_learns_on_the_probabilities_it_acts_with(monkeypatch):

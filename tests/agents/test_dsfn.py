@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import five_states
 import numpy as np
 import pytest
-import test_offline
 import torch
+from closed_simulator import close_the_simulator, closed
 from outcome_batches import linear_system, random_model
 from small_batches import batch_of
+from small_dsfn import BURDEN, FIVE, QUICK, TINY, WITH_MEMORY
 
 from agents.dsfn.dsfn import DSFN, DSFNConfig, transitions
 from agents.dsfn.td import (
@@ -35,26 +36,13 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.outcome_models.inputs import Scaler
-from cirl_gym.outcome_models.training import NotFiniteError, TrainingConfig, seeded
+from cirl_gym.outcome_models.training import NotFiniteError, seeded
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks.metrics import accuracy, same_order
 from irl.max_margin.loop import max_margin
 from irl.max_margin.mixture import closest_mixture
 from irl.max_margin.projection import project
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn, observed_mu
-
-QUICK = TDConfig(8, 12, 32, 1e-2, 0.2)
-TINY = DSFNConfig(WarmStartSizes(8, 6), TrainingConfig(epochs=2, learning_rate=0.01), mu=QUICK, q=QUICK)
-WITH_MEMORY = TINY.with_history(5)
-SETTLED = TDConfig(32, 500, 128, 1e-2, 0.1)
-FIVE = DSFNConfig(
-    WarmStartSizes(32, 16),
-    TrainingConfig(epochs=6, batch_size=32, learning_rate=0.01),
-    mu=SETTLED,
-    q=SETTLED,
-    horizon_is_terminal=False,
-)
-BURDEN = FeatureMap(("disease", "side effects"), np.zeros(2), np.ones(2))
 
 
 def patients(w: tuple[float, float], episodes: int, seed: int) -> Batch:
@@ -210,8 +198,8 @@ def test_slip_6_mu_is_not_linear_in_what_it_reads():
 @pytest.mark.parametrize("config", [TINY, WITH_MEMORY], ids=["x", "h"])
 def test_the_whole_fit_runs_from_a_saved_batch_alone(config, tmp_path, monkeypatch):
     linear_system(30, 0, noise=1.0).save(tmp_path / "train.npz")
-    test_offline.close_the_simulator(monkeypatch)
-    monkeypatch.setattr(CounterfactualWorld, "__init__", test_offline.closed)
+    close_the_simulator(monkeypatch)
+    monkeypatch.setattr(CounterfactualWorld, "__init__", closed)
     train = Batch.load(tmp_path / "train.npz")
     dsfn = fitted(config, batch=train)
     found = [dsfn.initial(), dsfn.solve([-0.3, -0.7])]

@@ -15,8 +15,8 @@ from rich.console import Console
 from sample_result import features_of
 from small_agents import tumour_batch
 from small_batches import batch_of
+from small_dsfn import TINY as TINY_DSFN
 from test_cli import refused
-from test_dsfn import TINY as TINY_DSFN
 from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
 
 from cirl_gym.data.batch import Batch

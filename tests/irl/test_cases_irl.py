@@ -27,20 +27,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from closed_simulator import close_the_simulator
 from drqn_envs import Recall, small_drqn
 from env_runs import native
 from gymnasium.wrappers import NormalizeObservation
 from known_model import PHI, KnownModel, every_plan, plain_state
 from outcome_batches import MODELS, random_model
+from recurrent_networks import episodes
 from rich.console import Console
 from sample_result import sample_result
 from scripted import Scripted
 from small_agents import TINY, known_agent, known_problem, tumour_agent, tumour_batch
 from small_batches import batch_of
 from stable_baselines3.common.vec_env import DummyVecEnv
-from test_cases_recurrent import TRAINED, episodes, training_loss
-from test_offline import close_the_simulator
 from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
+from training_losses import TRAINED, training_loss
 
 from agents.expert import successor_expert
 from agents.solvers import Setting

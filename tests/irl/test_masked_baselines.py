@@ -12,7 +12,7 @@ import pytest
 import torch
 from five_states import GAMMA, NEXT, POLICIES, TREAT, WAIT
 from small_batches import batch_of
-from test_dsfn import BURDEN, FIVE, TINY, WITH_MEMORY
+from small_dsfn import BURDEN, FIVE, TINY, WITH_MEMORY
 from tiny_run import tiny_demo, tiny_fit
 
 from agents.dsfn.dsfn import DSFN, DSFNSolution

@@ -4,46 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closed_simulator import SimulatorReached, close_the_simulator
 from tiny_run import tiny_demo, tiny_fit
 
 from agents.candidates import WorldPPOConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.envs.tumour import TumourCohort, TumourEnv
-from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.world import TumourWorld
 from irl.pipeline import fit, simulate
 from irl.stages import stages
-
-
-class SimulatorReached(BaseException):
-    """Not an Exception, so that no handler can swallow it."""
-
-
-def closed(*arguments, **options):
-    raise SimulatorReached
-
-
-CLOSED = [
-    *((TumourWorld, name) for name in ("__init__", "reset", "start", "step")),
-    *((TumourCohort, name) for name in ("__init__", "begin", "step")),
-    *((TumourEnv, name) for name in ("__init__", "reset", "step")),
-    *((OracleModel, name) for name in ("__init__", "start", "encode", "predict", "advance", "end_probability")),
-    *(
-        (f"cirl_gym.worlds.tumour.{name}", None)
-        for name in (
-            "transition",
-            "append",
-            "draw_start",
-            "first_observations",
-            "initial_state",
-            "restart",
-            "expected_outcome",
-            "terminal",
-            "end_probability",
-        )
-    ),
-]
 
 
 @pytest.fixture
@@ -54,11 +23,6 @@ def saved(tmp_path):
     simulated.train.save(tmp_path / "train.npz")
     simulated.validation.save(tmp_path / "validation.npz")
     return tmp_path, simulated.expert.agent.feature_map
-
-
-def close_the_simulator(monkeypatch) -> None:
-    for place, name in CLOSED:
-        monkeypatch.setattr(place, closed) if name is None else monkeypatch.setattr(place, name, closed)
 
 
 def test_the_closed_simulator_is_really_closed(monkeypatch):
