@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from brief_fits import brief
 from outcome_batches import linear_system, random_model
-from test_outcome_fits import brief
 
 from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, bootstrapped, fit_outcome_model

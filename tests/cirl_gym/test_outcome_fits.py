@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from brief_fits import NETWORKS, brief
 from outcome_batches import confounded, linear_system
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.errors import factual_error
-from cirl_gym.outcome_models.fitting import KINDS, OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.fitting import KINDS, fit_outcome_model
 from cirl_gym.outcome_models.law import AutoregressionConfig, AutoregressiveModel
 from cirl_gym.outcome_models.networks import (
     CounterfactualRecurrentNetwork,
@@ -23,10 +24,7 @@ from cirl_gym.outcome_models.networks import (
     RecurrentNetwork,
     RNNConfig,
 )
-from cirl_gym.outcome_models.propensity import PropensityConfig, RMSNConfig
-from cirl_gym.outcome_models.training import TrainingConfig
-
-NETWORKS = tuple(kind for kind in KINDS if kind != "ar")
+from cirl_gym.outcome_models.propensity import RMSNConfig
 
 
 def curved_system(episodes: int, seed: int) -> Batch:
@@ -39,20 +37,6 @@ def curved_system(episodes: int, seed: int) -> Batch:
     none = np.zeros(episodes, dtype=np.bool_)
     ids = tuple(f"e{i}" for i in range(episodes))
     return Batch(obs, actions, np.full(episodes, 8), none, ~none, ("x",), ("0", "1"), ids)
-
-
-def brief(epochs: int, base: bool = True) -> OutcomeModelConfig:
-    training = TrainingConfig(epochs=epochs, batch_size=32, learning_rate=0.01)
-    return replace(
-        OutcomeModelConfig.quick(),
-        base=base,
-        crn=CRNConfig(training=training),
-        rmsn=RMSNConfig(
-            training=training, propensity=PropensityConfig(training=replace(training, epochs=min(epochs, 5)))
-        ),
-        mb_h=RNNConfig(training=training),
-        mb_x=MLPConfig(training=training),
-    )
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

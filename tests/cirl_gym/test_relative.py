@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from brief_fits import NETWORKS, brief
 from outcome_batches import linear_system
-from test_outcome_fits import NETWORKS, brief
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.errors import factual_error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from brief_fits import brief
 from outcome_batches import linear_system
 from scipy.stats import kstest, skew
-from test_outcome_fits import brief
 
 from cirl_gym.outcome_models.fitting import fit_outcome_model
 from cirl_gym.outcome_models.limits import GRID, ResidualNoise

@@ -5,30 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from outcome_batches import linear_system
-from test_outcome_fits import NETWORKS, brief
+from brief_fits import NETWORKS, fitted
 
-from cirl_gym.outcome_models.fitting import fit_outcome_model
-from cirl_gym.outcome_models.store import save_model
 from cirl_gym.outcome_models.training import Watch
-
-TRAIN, VALIDATION = linear_system(60, 0, noise=1.0), linear_system(20, 1, noise=1.0)
 
 
 class Killed(Exception):
     """In place of a signal."""
-
-
-def fitted(kind, path, watch=None, members=1, seed=0):
-    config = replace(brief(4, base=False), members=members)
-    found = fit_outcome_model(kind, TRAIN, VALIDATION, config, np.random.default_rng(seed), watch=watch)
-    save_model(found.model, path)
-    return path.read_bytes(), found.report
 
 
 def killer(at):
@@ -81,7 +67,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_resume import fitted
+from brief_fits import fitted
 from cirl_gym.outcome_models.training import Watch
 fitted("crn", Path(sys.argv[1]), Watch(lambda *_: print(".", flush=True), Path(sys.argv[2])))
 """
