@@ -39,10 +39,11 @@ from cirl_gym.envs.process import (
     time_limit,
 )
 from cirl_gym.envs.single import CohortEnv
-from cirl_gym.envs.vector import AutoresetMode, CohortVectorEnv, check_num_envs
+from cirl_gym.envs.vector import CohortVectorEnv, check_num_envs
 from cirl_gym.files import read_json
 from cirl_gym.outcome_models.masked import MaskedModel, with_rules
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+from cirl_gym.vector_api import AutoresetMode
 from cirl_gym.worlds.world import follow
 from cirl_gym.wrappers.learned_reward import load_reward
 

@@ -27,8 +27,9 @@ from cirl_gym.envs.process import (
     time_limit,
 )
 from cirl_gym.envs.single import CohortEnv
-from cirl_gym.envs.vector import AutoresetMode, CohortVectorEnv, check_num_envs
+from cirl_gym.envs.vector import CohortVectorEnv, check_num_envs
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+from cirl_gym.vector_api import AutoresetMode
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters, TumourState
 
@@ -158,7 +159,7 @@ ACTION_NAMES = ("wait", "treat")
 
 @dataclass(frozen=True)
 class RowConstants:
-    """The constants of each patient, where these differ (:class:`~cirl_gym.worlds.tumour.Constants`)."""
+    """The :class:`~cirl_gym.worlds.tumour.Constants` of each patient, where they are not the same for all."""
 
     order: int
     lags: Literal["repeat", "available"]

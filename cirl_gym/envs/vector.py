@@ -12,17 +12,7 @@ from gymnasium.utils import seeding
 
 from cirl_gym.envs.process import Cohort, OfCohort, check_ruled, shown
 from cirl_gym.types import BoolArray, FloatArray, IntArray
-
-try:
-    from gymnasium.vector import AutoresetMode, VectorEnv
-except ImportError as error:
-    raise ImportError(
-        f"the native vector forms of this package need gymnasium >= 1.1, this is {gym.__version__}; use "
-        "gymnasium.make_vec(..., vectorization_mode='sync') instead"
-    ) from error
-from gymnasium.vector.utils import batch_space
-
-__all__ = ["AutoresetMode", "CohortVectorEnv", "check_num_envs"]
+from cirl_gym.vector_api import AutoresetMode, VectorEnv, batch_space
 
 Infos: TypeAlias = dict[str, Any]
 

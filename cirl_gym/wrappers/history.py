@@ -9,18 +9,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector.utils import batch_space
 
 from cirl_gym.types import BoolArray, Float32Array
+from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper, batch_space
 from cirl_gym.wrappers.returns import autoreset_mode, reset_rows
-
-try:
-    from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-except ImportError as error:
-    raise ImportError(
-        f"HistoryVectorObservation needs gymnasium >= 1.1, this is {gym.__version__}; wrap each single environment in "
-        "HistoryObservation instead"
-    ) from error
 
 Form: TypeAlias = Literal["flat", "dict"]
 

@@ -17,15 +17,8 @@ from cirl_gym.data.features import FeatureMap, check_weights, reward
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.files import read_json
 from cirl_gym.types import BoolArray, FloatArray
+from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper
 from cirl_gym.wrappers.returns import autoreset_mode, reset_rows
-
-try:
-    from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-except ImportError as error:
-    raise ImportError(
-        f"LearnedVectorReward needs gymnasium >= 1.1, this is {gym.__version__}; wrap each single environment in "
-        "LearnedReward instead"
-    ) from error
 
 SCHEMA = 1
 """Of the ``result.json`` that is understood."""

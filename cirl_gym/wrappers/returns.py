@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
 
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
+from cirl_gym.vector_api import AutoresetMode, VectorEnv
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
@@ -96,8 +96,6 @@ def _rows_returns(
     env: Any, policy: Policy, w: FloatArray, gamma: float, seed: int | None, deterministic: bool
 ) -> list[float]:
     """The first episode of every row; rows that have ended go on unseen, in episodes that do not count."""
-    # Only vector environments need a newer Gymnasium.
-
     mode, n = autoreset_mode(env).name, env.num_envs
     obs, _ = env.reset(seed=seed)
     total, discount, memory = np.zeros(n), 1.0, None

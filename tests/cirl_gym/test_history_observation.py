@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 from functools import partial
 
 import gymnasium as gym
@@ -301,21 +299,6 @@ class TestVector:
         env.metadata = {}
         with pytest.raises(ValueError, match="does not state its metadata"):
             self.wrapped(env, length=3)
-
-    def test_old_gymnasium_gets_one_clear_error(self):
-        code = """
-import gymnasium, gymnasium.vector
-del gymnasium.vector.AutoresetMode
-try:
-    import cirl_gym.wrappers.history
-except ImportError as error:
-    assert "HistoryVectorObservation needs gymnasium >= 1.1" in str(error), error
-else:
-    raise AssertionError("no error")
-import cirl_gym.wrappers.history
-"""
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
 
 
 def test_a_limit_set_by_a_wrapper_counts():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError
 from functools import partial
 from pathlib import Path
@@ -318,21 +316,6 @@ class TestVector:
         wrapped.reset(seed=0)
         with pytest.raises(ValueError, match=r"no info\['phi'\] of row 0"):
             wrapped.step(np.zeros(3, dtype=np.int64))
-
-    def test_old_gymnasium_gets_one_clear_error(self):
-        code = """
-import gymnasium, gymnasium.vector
-del gymnasium.vector.AutoresetMode
-try:
-    import cirl_gym.wrappers.learned_reward
-except ImportError as error:
-    assert "LearnedVectorReward needs gymnasium >= 1.1" in str(error), error
-else:
-    raise AssertionError("no error")
-import cirl_gym.wrappers.learned_reward
-"""
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
 
 
 def test_the_ranges_of_another_map_are_undone():

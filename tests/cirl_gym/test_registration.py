@@ -57,16 +57,42 @@ def test_a_made_environment_can_be_made_again_from_its_spec():
     assert again.spec.max_episode_steps == 7
 
 
-def test_old_gymnasium_gets_one_clear_error_for_the_native_vector_form():
-    code = """
+SYNC, WRAP = "use gymnasium.make_vec(..., vectorization_mode='sync')", "wrap each single environment in "
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "made", "instead"),
+    [
+        ("envs.tumour", "TumourVectorEnv", "3", "use gymnasium.make_vec(..., vectorization_mode='sync')"),
+        (
+            "envs.counterfactual",
+            "CounterfactualVectorEnv",
+            "",
+            "use gymnasium.make_vec(..., vectorization_mode='sync')",
+        ),
+        ("wrappers.history", "HistoryVectorObservation", "None", "wrap each single environment in HistoryObservation"),
+        (
+            "wrappers.learned_reward",
+            "LearnedVectorReward",
+            "None, 'run'",
+            "wrap each single environment in LearnedReward",
+        ),
+    ],
+)
+def test_an_old_gymnasium_has_the_single_form_and_one_clear_error_for_the_other(module, name, made, instead):
+    code = f"""
 import gymnasium, gymnasium.vector
 if hasattr(gymnasium.vector, "AutoresetMode"):
     del gymnasium.vector.AutoresetMode
 import cirl_gym
+from cirl_gym.wrappers.history import HistoryObservation
+from cirl_gym.{module} import {name}
+assert HistoryObservation(gymnasium.make("CIRLTumour-v0")).reset(seed=0)[0].shape == (105,)
 try:
-    import cirl_gym.envs.tumour
+    {name}({made})
 except ImportError as error:
-    assert "gymnasium >= 1.1" in str(error) and "vectorization_mode='sync'" in str(error), error
+    said = f"{name} needs gymnasium >= 1.1, this is {{gymnasium.__version__}}; {instead} instead"
+    assert str(error) == said, error
 else:
     raise AssertionError("no error")
 """
