@@ -3,7 +3,7 @@
 For every day of every test patient the volume after each of the four treatments is predicted; errors are in percent of
 1150 cm^3. Published code averages them in three ways, and which of them a published table shows is not always said:
 
-- last: the root of one mean over days and treatments (:func:`cirl_gym.tumour_growth.percent_error`);
+- last: the root of one mean over days and treatments (:func:`tumour_growth_world.percent_error`);
 - all: the same when every day's row repeats the factual days before it;
 - orig: those rows averaged by day, then over days.
 
@@ -23,10 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-
-from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.fitting import KINDS, OutcomeModelConfig, fit_outcome_model
-from cirl_gym.tumour_growth import (
+from tumour_growth_world import (
     NORMALISER,
     CounterfactualOutcomes,
     TumourGrowthParameters,
@@ -34,6 +31,9 @@ from cirl_gym.tumour_growth import (
     simulate,
     simulate_counterfactuals,
 )
+
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.outcome_models.fitting import KINDS, OutcomeModelConfig, fit_outcome_model
 from cirl_gym.types import FloatArray
 
 PUBLISHED = {0.0: 0.755, 1.0: 0.788, 2.0: 0.881, 3.0: 1.062, 4.0: 1.358}

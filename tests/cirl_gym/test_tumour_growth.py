@@ -6,21 +6,26 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-
-from cirl_gym.tumour_growth import (
+from tumour_growth_world import (
     ACTION_NAMES,
     FEATURES,
+    Chances,
     CounterfactualOutcomes,
+    Patients,
+    Stage,
+    TumourGrowthParameters,
+    draw_chances,
+    draw_patients,
     drug_concentration,
     follow_patients,
     next_volumes,
     percent_error,
     simulate,
     simulate_counterfactuals,
+    sphere_diameter,
+    sphere_volume,
     treatment_probability,
 )
-from cirl_gym.tumour_growth_parameters import Stage, TumourGrowthParameters, sphere_diameter, sphere_volume
-from cirl_gym.tumour_growth_patients import Chances, Patients, draw_chances, draw_patients
 
 P = TumourGrowthParameters()
 
