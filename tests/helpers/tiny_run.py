@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from agents.as_printed.training import HistoryTrainingConfig
 from agents.policies.cloning import CloningConfig
 from agents.successor.agent import SuccessorConfig
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
@@ -15,6 +16,7 @@ from cirl_gym.tables.cells import read_table
 from cirl_gym.tables.columns import infer_columns
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
+from irl.commands.cli import main
 from irl.preferences.inference import PosteriorConfig
 from irl.settings import DemoConfig, ExplainConfig, FitConfig
 
@@ -53,6 +55,15 @@ def tiny_demo(**changes) -> DemoConfig:
     return replace(config, **changes)
 
 
+FEW = HistoryTrainingConfig(hidden=4, batch_size=4, iterations=2, target_every=1)
+"""Trainings of the loop as the paper prints it."""
+
+
+def tiny_printed() -> DemoConfig:
+    """Policies and their mu trained anew in every round, as the paper does."""
+    return tiny_demo(fit=tiny_fit(solver="drqn", mu="mu_learning", histories=FEW, rounds=1))
+
+
 def tiny_explain(frame: pd.DataFrame, features: Sequence[str], **changes) -> ExplainConfig:
     config = ExplainConfig(infer_columns(frame, features=features), fit=tiny_fit())
     return replace(config, **changes)
@@ -76,3 +87,13 @@ def make_the_command_line_tiny(monkeypatch) -> None:
 
     monkeypatch.setattr("irl.commands.cli._fit_config", fit_config)
     monkeypatch.setattr(DemoConfig, "quick", demo_config)
+
+
+def refused(capsys, *arguments) -> str:
+    """The message of a command that must fail as bad input fails."""
+    assert main([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("cirl: error: ")
+    assert "Traceback" not in captured.err + captured.out
+    assert captured.err.count("cirl: error") == 1
+    return captured.err.removeprefix("cirl: error: ").rstrip("\n")

@@ -16,8 +16,7 @@ from sample_result import features_of
 from small_agents import tumour_batch
 from small_batches import batch_of
 from small_dsfn import TINY as TINY_DSFN
-from test_cli import refused
-from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
+from tiny_run import icu_stays, refused, tiny_demo, tiny_explain, tiny_fit
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along, returns, rollout

@@ -8,7 +8,7 @@ import gymnasium as gym
 import pandas as pd
 import pytest
 from small_tables import ICU_DATA, put, without, write
-from tiny_run import icu_stays, make_the_command_line_tiny
+from tiny_run import icu_stays, make_the_command_line_tiny, refused
 
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.outcome_models.store import load_model
@@ -25,16 +25,6 @@ def tiny(monkeypatch, tmp_path):
     make_the_command_line_tiny(monkeypatch)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def refused(capsys, *arguments) -> str:
-    """The message of a command that must fail as bad input fails."""
-    assert main([str(argument) for argument in arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("cirl: error: ")
-    assert "Traceback" not in captured.err + captured.out
-    assert captured.err.count("cirl: error") == 1
-    return captured.err.removeprefix("cirl: error: ").rstrip("\n")
 
 
 def left_by_tyro(*arguments) -> int | str | None:

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from sample_result import sample_result
-from test_cli import refused
-from tiny_run import tiny_demo
+from tiny_run import refused, tiny_demo
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.files import read_arrays, write_arrays

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_batches import batch_of
-from tiny_run import icu_stays, make_the_command_line_tiny, tiny_demo, tiny_explain, tiny_fit
+from tiny_run import FEW, icu_stays, make_the_command_line_tiny, tiny_demo, tiny_explain, tiny_fit, tiny_printed
 
-from agents.as_printed.training import HistoryTrainingConfig
 from cirl_gym import files as stored_parts
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from irl.commands import run as commands
@@ -30,8 +29,7 @@ from irl.settings import DemoConfig
 from irl.stages import stages
 from irl.stored_stages import load_member, save_member
 
-FEW = HistoryTrainingConfig(hidden=4, batch_size=4, iterations=2, target_every=1)
-PRINTED = tiny_demo(fit=tiny_fit(solver="drqn", mu="mu_learning", histories=FEW, rounds=1))
+PRINTED = tiny_printed()
 FAST = tiny_demo()
 FEATURES = ("temperature", "wbc", "lactate")
 
@@ -210,12 +208,12 @@ KILLED_AT_A_RENAME = """
 import os, signal, sys
 from pathlib import Path
 import irl.result.resuming
-from cirl_gym import kept
-from irl import commands
-from test_unfinished_runs import PRINTED
+from cirl_gym import files
+from irl.commands import run as commands
+from tiny_run import tiny_printed
 
 irl.result.resuming.code_digest = lambda: "the same"
-kept.EVERY = 0.0
+files.EVERY = 0.0
 rename = Path.replace
 
 def replace(self, target):
@@ -224,7 +222,7 @@ def replace(self, target):
     return rename(self, target)
 
 Path.replace = replace
-commands.demo(PRINTED, Path(sys.argv[1]))
+commands.demo(tiny_printed(), Path(sys.argv[1]))
 """
 
 
