@@ -28,7 +28,7 @@ from agents.sb3_vec_env import make_native_vec_env
 from agents.successor.training import Problem
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.masked import rules_of
-from cirl_gym.outcome_models.store import load_module_arrays, module_arrays
+from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 

@@ -29,8 +29,8 @@ from agents.as_printed.training import (
 from agents.policies.memory import cleared, only_allowed, scaled_inputs, warn_of_lost_history
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import among_allowed
+from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays
 from cirl_gym.outcome_models.networks import lstm_step
-from cirl_gym.outcome_models.store import load_module_arrays, module_arrays
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import Float32Array, FloatArray, IntArray, Policy
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from agents.as_printed.training import StoredTraining, generator_state, set_generator
 from cirl_gym.files import StoredParts
-from cirl_gym.outcome_models.store import read_model_file, write_model_file
+from cirl_gym.outcome_models.network_files import read_model_file, write_model_file
 from cirl_gym.types import FloatArray, Policy
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -22,8 +22,8 @@ from cirl_gym.data.rules import ActionRules
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.inputs import Scaler, end_labels, one_hot, sequence_inputs
 from cirl_gym.outcome_models.masked import rules_of
+from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.networks import lstm_states, lstm_step
-from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Policy
 

@@ -22,8 +22,8 @@ from agents.policies.memory import cleared, only_allowed, scaled_inputs, warn_of
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules, among_allowed
 from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
+from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.networks import lstm_step
-from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 

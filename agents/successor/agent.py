@@ -19,7 +19,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.outcome_models.masked import allowed_actions, rules_of
-from cirl_gym.outcome_models.store import load_module_arrays, module_arrays, read_model_file, write_model_file
+from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 

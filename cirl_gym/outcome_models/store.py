@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import nn
-
-from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.ends import EndHead, EndLines, build_network
 from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.inputs import Scaler, Window
 from cirl_gym.outcome_models.law import AutoregressiveModel, LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec, ResidualNoise
+from cirl_gym.outcome_models.network_files import (
+    Arrays,
+    load_module_arrays,
+    module_arrays,
+    part,
+    prefixed,
+    read_model_file,
+    write_model_file,
+)
 from cirl_gym.outcome_models.networks import (
     CounterfactualRecurrentNetwork,
     CRNConfig,
@@ -35,8 +37,6 @@ from cirl_gym.outcome_models.propensity import PropensityConfig, RMSNConfig
 from cirl_gym.outcome_models.training import TrainingConfig
 from cirl_gym.worlds.tumour import TumourParameters
 
-SCHEMA = 1
-Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 AnyModel: TypeAlias = AutoregressiveModel | RecurrentModel | MemorylessModel | EnsembleModel | OracleModel
 _CONFIGS: dict[type, str] = {CRNConfig: "crn", RMSNConfig: "rmsn", RNNConfig: "mb_h", MLPConfig: "mb_x"}
 _NETWORKS: dict[str, Callable[[int, int, Any], MemoryNetwork | MemorylessNetwork]] = {
@@ -69,53 +69,6 @@ def load_model(path: str | os.PathLike[str]) -> AnyModel:
         raise ValueError(f"{path} is not a whole outcome model: {error!r}") from error
 
 
-def write_model_file(path: str | os.PathLike[str], config: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write settings (anything JSON has a word for) and arrays as one file."""
-    text = json.dumps({"schema": SCHEMA, **config}, allow_nan=False)
-    write_arrays(path, {"config": np.array(text), **arrays})
-
-
-def read_model_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
-    """Settings and arrays that :func:`write_model_file` wrote.
-
-    Raises:
-        ValueError: the file is cut off or damaged, or of another schema; the message names it.
-    """
-    arrays = read_arrays(path)
-    try:
-        config = json.loads(str(arrays.pop("config")))
-    except (KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} holds no model settings") from error
-    if not isinstance(config, dict) or config.pop("schema", None) != SCHEMA:
-        raise ValueError(f"{path} is not a model file of schema {SCHEMA}")
-    return config, arrays
-
-
-def module_arrays(module: nn.Module) -> Arrays:
-    """Every parameter and buffer by its name, as a copy."""
-    return {name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()}
-
-
-def load_module_arrays(module: nn.Module, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Put arrays into the parameters and buffers of the same names.
-
-    Raises:
-        ValueError: a name is missing or unknown, or a shape or dtype differs; the message names it.
-    """
-    expected = module.state_dict()
-    if set(expected) != set(arrays):
-        raise ValueError(f"arrays missing or unknown: {sorted(set(expected) ^ set(arrays))}")
-    loaded = {}
-    for name, value in expected.items():
-        tensor = torch.from_numpy(np.array(arrays[name]))
-        if tensor.shape != value.shape or tensor.dtype != value.dtype:
-            raise ValueError(
-                f"array {name!r} is {tensor.dtype} {tuple(tensor.shape)}, not {value.dtype} {tuple(value.shape)}"
-            )
-        loaded[name] = tensor
-    module.load_state_dict(loaded)
-
-
 def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
     if isinstance(model, OracleModel):
         return {"kind": "oracle", "parameters": asdict(model.parameters)}, {}
@@ -123,7 +76,7 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
         parts = [_taken_apart(member) for member in model.members]
         arrays = {"noise_scale": model.noise_scale}
         for number, (_, own) in enumerate(parts):
-            arrays |= _prefixed(f"member{number}", own)
+            arrays |= prefixed(f"member{number}.", own)
         return {"kind": "ensemble", "members": [config for config, _ in parts]}, arrays
     if not isinstance(model, AutoregressiveModel | RecurrentModel | MemorylessModel):
         raise ValueError(f"save_model: a {type(model).__name__} cannot be saved")
@@ -144,13 +97,13 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
     if spec.residuals is not None:
         arrays |= _fields("residuals", spec.residuals, ("quantiles", "mixing"))
     if end.network is not None:
-        arrays |= _prefixed("end.network", module_arrays(end.network))
+        arrays |= prefixed("end.network.", module_arrays(end.network))
     if not isinstance(model, AutoregressiveModel):
         config |= {"kind": _CONFIGS[type(model.network.config)], "network": asdict(model.network.config)}
         config["relative"] = list(spec.relative)
         arrays |= _fields("scaler", model.scaler, ("mean", "scale", "offset"))
         arrays["correction_scale"] = model.correction_scale
-        arrays |= _prefixed("network", module_arrays(model.network))
+        arrays |= prefixed("network.", module_arrays(model.network))
     return config, arrays
 
 
@@ -159,15 +112,15 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     if kind == "oracle":
         return OracleModel(TumourParameters(**config["parameters"]))
     if kind == "ensemble":
-        members = [_build(own, _under(arrays, f"member{i}")) for i, own in enumerate(config["members"])]
+        members = [_build(own, part(f"member{i}.", arrays)) for i, own in enumerate(config["members"])]
         return EnsembleModel(members, arrays["noise_scale"])
     if kind != "ar" and kind not in _NETWORKS:
         raise ValueError(f"unknown kind {kind!r}")
     d, a = len(config["features"]), int(config["n_actions"])
-    law = LinearLaw(Window(config["order"], d, a), **_part(arrays, "law", ("intercept", "coefficients", "effects")))
-    known = _part(arrays, "spec", ("low", "high", "noise_scale", "floor", "ceiling"))
+    law = LinearLaw(Window(config["order"], d, a), **_those(arrays, "law", ("intercept", "coefficients", "effects")))
+    known = _those(arrays, "spec", ("low", "high", "noise_scale", "floor", "ceiling"))
     # Runs of before residuals had laws of their own have none.
-    residuals = ResidualNoise(**_under(arrays, "residuals")) if "residuals.mixing" in arrays else None
+    residuals = ResidualNoise(**part("residuals.", arrays)) if "residuals.mixing" in arrays else None
     spec = OutcomeSpec(
         tuple(config["features"]), a, **known, residuals=residuals, relative=tuple(config.get("relative", ()))
     )
@@ -175,9 +128,9 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     if kind == "ar":
         return AutoregressiveModel(law, spec, end)
     network = _NETWORKS[kind](d, a, _network_config(kind, config["network"]))
-    load_module_arrays(network, _under(arrays, "network"))
+    load_module_arrays(network, part("network.", arrays))
     network.eval()
-    scaler = Scaler(**_under(arrays, "scaler"))
+    scaler = Scaler(**part("scaler.", arrays))
     if isinstance(network, MemorylessNetwork):
         return MemorylessModel(law, network, scaler, arrays["correction_scale"], spec, end)
     return RecurrentModel(law, network, scaler, arrays["correction_scale"], spec, end)
@@ -194,12 +147,12 @@ def _network_config(kind: str, saved: dict[str, Any]) -> Any:
 
 
 def _build_end(config: dict[str, Any], arrays: Arrays, n_actions: int) -> EndHead:
-    scaler = Scaler(**_part(arrays, "end.scaler", ("mean", "scale")))
-    lines = EndLines(scaler=scaler, **_part(arrays, "end", ("low", "high", "noise")))
+    scaler = Scaler(**_those(arrays, "end.scaler", ("mean", "scale")))
+    lines = EndLines(scaler=scaler, **_those(arrays, "end", ("low", "high", "noise")))
     network = None
     if config["kind"] in ("logistic", "network"):
         network = build_network(config["kind"], lines.width + n_actions, config["hidden"])
-        load_module_arrays(network, _under(arrays, "end.network"))
+        load_module_arrays(network, part("end.network.", arrays))
         network.eval()
     return EndHead(config["kind"], lines, config["rate"], network, config["hidden"])
 
@@ -208,13 +161,5 @@ def _fields(prefix: str, holder: object, names: tuple[str, ...]) -> Arrays:
     return {f"{prefix}.{name}": getattr(holder, name) for name in names}
 
 
-def _prefixed(prefix: str, arrays: Arrays) -> Arrays:
-    return {f"{prefix}.{name}": array for name, array in arrays.items()}
-
-
-def _part(arrays: Arrays, prefix: str, names: tuple[str, ...]) -> Arrays:
+def _those(arrays: Arrays, prefix: str, names: tuple[str, ...]) -> Arrays:
     return {name: arrays[f"{prefix}.{name}"] for name in names}
-
-
-def _under(arrays: Arrays, prefix: str) -> Arrays:
-    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}

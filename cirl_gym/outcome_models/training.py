@@ -16,8 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.outcome_models.network_files import (
+    load_module_arrays,
+    load_optimiser_arrays,
+    module_arrays,
+    optimiser_arrays,
+    part,
+    prefixed,
+)
 
 Weights = dict[str, Tensor]
+_MOMENTS = "optimiser.{}/"
 
 
 @dataclass(frozen=True)
@@ -108,11 +117,10 @@ def write_checkpoint(path: Path, identity: dict[str, Any], state: TrainingState,
         allow_nan=False,
     )
     arrays: dict[str, npt.NDArray[Any]] = {"state": np.array(text)}
-    arrays |= _arrays("network", parts.network.state_dict())
-    arrays |= _arrays("kept", state.kept)
-    arrays |= _arrays("generator", parts.generators())
-    for number, moments in parts.optimiser.state_dict()["state"].items():
-        arrays |= _arrays(f"optimiser.{number}", moments)
+    arrays |= prefixed("network/", module_arrays(parts.network))
+    arrays |= prefixed("kept/", {name: value.numpy() for name, value in state.kept.items()})
+    arrays |= prefixed("generator/", {name: value.numpy() for name, value in parts.generators().items()})
+    arrays |= optimiser_arrays(parts.optimiser, _MOMENTS)
     write_arrays(path, arrays)
 
 
@@ -127,29 +135,16 @@ def read_checkpoint(path: Path, identity: dict[str, Any], parts: Parts) -> Train
         found = json.loads(str(arrays.pop("state")))
         if found["identity"] != json.loads(json.dumps(identity)):
             raise ValueError("it is of a training with other data, settings or seed; remove it to begin anew")
-        parts.network.load_state_dict(_tensors("network", arrays))
-        state = TrainingState(found["training"], found["validation"], found["best"], _tensors("kept", arrays))
-        parts.set_generators(_tensors("generator", arrays))
-        moments = parts.optimiser.state_dict()
-        count = len(moments["param_groups"][0]["params"])
-        moments["state"] = {n: _tensors(f"optimiser.{n}", arrays) for n in range(count)} if state.epoch else {}
-        parts.optimiser.load_state_dict(moments)
+        load_module_arrays(parts.network, part("network/", arrays))
+        best, generators = (
+            {name: torch.from_numpy(np.array(array)) for name, array in part(prefix, arrays).items()}
+            for prefix in ("kept/", "generator/")
+        )
+        load_optimiser_arrays(parts.optimiser, arrays, _MOMENTS)
+        parts.set_generators(generators)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"the checkpoint {path} cannot be gone on with: {error}") from error
-    return state
-
-
-def _arrays(prefix: str, tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
-    return {f"{prefix}/{name}": value.detach().cpu().numpy() for name, value in tensors.items()}
-
-
-def _tensors(prefix: str, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Tensor]:
-    start = f"{prefix}/"
-    return {
-        name.removeprefix(start): torch.from_numpy(np.array(array))
-        for name, array in arrays.items()
-        if name.startswith(start)
-    }
+    return TrainingState(found["training"], found["validation"], found["best"], best)
 
 
 # MERGED: The one training loop of every network in the project: whole episodes, early stopping, same seed same bytes.

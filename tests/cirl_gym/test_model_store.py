@@ -13,8 +13,9 @@ from torch import nn
 
 from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.store import load_model, load_module_arrays, module_arrays, save_model
+from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.worlds.tumour import TumourParameters
 
 

@@ -17,7 +17,7 @@ from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, ge
 from agents.candidates import WorldPPOConfig, learnt_candidates
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
-from cirl_gym.outcome_models.store import module_arrays
+from cirl_gym.outcome_models.network_files import module_arrays
 from cirl_gym.worlds.tumour import TumourParameters
 
 FAST = HistoryTrainingConfig(hidden=4, batch_size=3, target_every=2, iterations=5)
@@ -291,7 +291,7 @@ class TestRounds:
             ("mu", np.zeros(3), "its mu must be 2 finite numbers"),
             ("mu", np.array([np.nan, 1.0]), "its mu must be 2 finite numbers"),
             ("mu", None, "its weights or its mu are missing"),
-            ("policy.head.bias", np.zeros(5, dtype=np.float32), "array 'head.bias' is torch.float32 (5,)"),
+            ("policy.head.bias", np.zeros(5, dtype=np.float32), "array 'head.bias' is float32 (5,)"),
         ],
     )
     def test_a_damaged_round_is_done_anew(self, world, name, value, words, tmp_path):

@@ -16,8 +16,8 @@ from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import returns
 from cirl_gym.envs.counterfactual import CounterfactualEnv
 from cirl_gym.interop.episodes import step_rewards
+from cirl_gym.outcome_models.network_files import read_model_file, write_model_file
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.store import read_model_file, write_model_file
 from cirl_gym.worlds.tumour import FEATURES
 from cirl_gym.worlds.world import CounterfactualWorld
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward
