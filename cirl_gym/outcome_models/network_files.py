@@ -104,7 +104,9 @@ def expected_optimiser_arrays(optimiser: torch.optim.Optimizer, prefix: str) -> 
     return arrays
 
 
-def load_optimiser_arrays(optimiser: torch.optim.Optimizer, arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> None:
+def load_optimiser_arrays(
+    optimiser: torch.optim.Optimizer, arrays: Mapping[str, npt.NDArray[Any]], prefix: str
+) -> None:
     """Put back what :func:`optimiser_arrays` gave after at least one step; other arrays are left alone.
 
     Raises:
