@@ -38,8 +38,8 @@ def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataF
     """
     import pandas as pd
 
-    from cirl_gym.tables.cells import check_names
     from cirl_gym.tables.columns import TableColumns
+    from cirl_gym.tables.sheet import check_names
 
     if columns is None:
         columns = TableColumns(*_NAMES[:3], batch.features, *_NAMES[3:])

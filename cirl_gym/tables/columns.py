@@ -1,4 +1,19 @@
-"""What the columns of a table are, and the choices that only its owner can make."""
+"""What the columns of a table are, found where that needs no guess, and the choices that only its owner can make.
+
+The rules by which columns are found, in order; where none settles it, the error says which option to give. A name is
+compared without regard to case, and with blanks and hyphens as underscores.
+
+* End flags are the columns named ``terminated`` and ``truncated``.
+* The id is a column with a well-known name (:data:`EPISODE_NAMES`, :data:`PATIENT_NAMES`) each of whose values goes
+  with one value of every other such column: a stay has one patient, while a patient may have several stays.
+* The group is the coarsest of the other well-known ones.
+* The time is a column with a well-known name (:data:`TIME_NAMES`) that tells the rows of an id apart.
+* The action is the column of few values that is empty on the last row of the ids and on no other row, since what
+  would follow that row was not watched; or, if there is none, the column named ``action`` or ``treatment``.
+* Static features are never found, only given.
+* The features are all other columns, if all are numbers and none looks like something else: a key, a counter of rows,
+  a second time, an end flag of another name, or a reward that is empty where the action is.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +26,23 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from cirl_gym.tables.cells import check_names, empties, listed, numbers, texts, times
+from cirl_gym.tables.sheet import Sheet, listed
 from cirl_gym.types import BoolArray, IntArray
 
 End = Literal["terminated", "truncated"]
 LastRow = Literal["observation", "drop_action"]
 Duplicates = Literal["error", "first", "last", "mean"]
+
+EPISODE_NAMES = (
+    "id|stay|episode|trajectory|patientunitstayid|(stay|icustay|episode|trajectory|encounter|admission|hadm|visit)_id"
+)
+PATIENT_NAMES = "(patient|subject|person)(_id)?|patientid|uniquepid"
+TIME_NAMES = "t|time|time_?step|step|timestamp|bin|hours?|days?|week|month|visit"
+ACTION_NAMES = "action|treatment"
+MOST_ACTIONS = 20
+"""A column with more values than this is taken for an action only if the user says so."""
+
+_MOST = 0.95  # share of ids that must follow a rule; the exceptions are faults, which reading the table will name
 
 
 @dataclass(frozen=True)
@@ -157,37 +183,8 @@ class TableOptions:
                 raise ValueError(f"{name}: {listed(unknown)} is not among the features {listed(features)}")
 
 
-# MERGED: Telling the columns of a table where that needs no guess; where it would, the error says which option to
-# give.
-#
-# The rules, in order. A name is compared without regard to case, and with blanks and hyphens as underscores.
-#
-# * End flags are the columns named ``terminated`` and ``truncated``.
-# * The id is a column with a well-known name (:data:`EPISODE_NAMES`, :data:`PATIENT_NAMES`) each of whose values goes
-#   with one value of every other such column: a stay has one patient, while a patient may have several stays.
-# * The group is the coarsest of the other well-known ones.
-# * The time is a column with a well-known name (:data:`TIME_NAMES`) that tells the rows of an id apart.
-# * The action is the column of few values that is empty on the last row of the ids and on no other row, since what
-#   would follow that row was not watched; or, if there is none, the column named ``action`` or ``treatment``.
-# * Static features are never found, only given.
-# * The features are all other columns, if all are numbers and none looks like something else: a key, a counter of
-# rows,
-#   a second time, an end flag of another name, or a reward that is empty where the action is.
-
-EPISODE_NAMES = (
-    "id|stay|episode|trajectory|patientunitstayid|(stay|icustay|episode|trajectory|encounter|admission|hadm|visit)_id"
-)
-PATIENT_NAMES = "(patient|subject|person)(_id)?|patientid|uniquepid"
-TIME_NAMES = "t|time|time_?step|step|timestamp|bin|hours?|days?|week|month|visit"
-ACTION_NAMES = "action|treatment"
-MOST_ACTIONS = 20
-"""A column with more values than this is taken for an action only if the user says so."""
-
-_MOST = 0.95  # share of ids that must follow a rule; the exceptions are faults, which reading the table will name
-
-
 def infer_columns(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Sheet,
     *,
     id: str | None = None,
     time: str | None = None,
@@ -201,7 +198,7 @@ def infer_columns(
     """Find the columns that were not given, by the rules of this module.
 
     Args:
-        frame: the table, as :func:`~cirl_gym.tables.cells.read_table` returns it or any other.
+        frame: the table, as :func:`~cirl_gym.tables.sheet.read_table` returns it or any other, or its sheet.
         id: the episode's column; likewise the other names, see :class:`~cirl_gym.tables.columns.TableColumns`.
         time: when.
         action: what was decided, one column or several.
@@ -215,7 +212,8 @@ def infer_columns(
         ValueError: a given column does not exist, or one that was not given cannot be told; the message names the
             option and the candidates.
     """
-    names = check_names(list(frame.columns), "the table")
+    sheet = Sheet.of(frame)
+    names = sheet.columns
     decided = (action,) if isinstance(action, str) else tuple(action or ())
     given = [name for name in (id, time, *decided, group, terminated, truncated) if name is not None]
     given += [*(features or ()), *static]
@@ -227,20 +225,20 @@ def infer_columns(
     free = [name for name in free if name not in (terminated, truncated)]
     keys = [name for name in free if _is(name, f"{EPISODE_NAMES}|{PATIENT_NAMES}")]
     if id is None:
-        id = _find_id(frame, keys, free)
+        id = _find_id(sheet, keys, free)
     keys = [name for name in keys if name != id]
     if group is None:
-        group = _find_group(frame, id, keys)
+        group = _find_group(sheet, id, keys)
     free = [name for name in free if name != id and name not in keys]
     if time is None:
-        time = _find_time(frame, id, free)
+        time = _find_time(sheet, id, free)
     free = [name for name in free if name != time]
 
-    last = _last_rows(frame, id, time)
-    ending = {name: _share_ending(frame[name], frame[id], last) for name in free}
-    decided = decided or (_find_action(frame, free, ending),)
+    last = _last_rows(sheet, id, time)
+    ending = {name: _share_ending(sheet, name, id, last) for name in free}
+    decided = decided or (_find_action(sheet, free, ending),)
     free = [name for name in free if name not in decided]
-    found = _find_features(frame, free, last, ending) if features is None else list(features)
+    found = _find_features(sheet, free, last, ending) if features is None else list(features)
     further = [name for name in static if name not in found]
     # What was found stands in the order of the table, what was given in the order given.
     observed = [*found, *further] if features else [name for name in names if name in (*found, *further)]
@@ -249,12 +247,6 @@ def infer_columns(
 
 def _is(name: str, known: str) -> bool:
     return re.fullmatch(known, name.strip().lower().replace(" ", "_").replace("-", "_")) is not None
-
-
-def _codes(frame: pd.DataFrame, name: str) -> IntArray:
-    """``[R]`` equal numbers where the texts of a column are equal; empty cells are -1."""
-    codes, _ = pd.factorize(np.array(texts(frame[name], name), dtype=object))
-    return np.asarray(codes, dtype=np.int64)
 
 
 def _pairs(a: IntArray, b: IntArray) -> int:
@@ -270,10 +262,10 @@ def _nearly_determines(a: IntArray, b: IntArray) -> bool:
     return _pairs(a, b) - len(np.unique(a)) <= (1 - _MOST) * len(np.unique(a))
 
 
-def _find_id(frame: pd.DataFrame, keys: Sequence[str], free: Sequence[str]) -> str:
-    codes = {name: _codes(frame, name) for name in keys}
+def _find_id(sheet: Sheet, keys: Sequence[str], free: Sequence[str]) -> str:
+    codes = {name: sheet.codes(name) for name in keys}
     # A column that is different in every row names rows, not episodes.
-    episodes = {name: code for name, code in codes.items() if len(np.unique(code)) < len(frame)}
+    episodes = {name: code for name, code in codes.items() if len(np.unique(code)) < len(sheet)}
     finest = [a for a in episodes if all(_nearly_determines(episodes[a], episodes[b]) for b in episodes)]
     finest.sort(
         key=lambda a: (not _is(a, EPISODE_NAMES), not all(_determines(episodes[a], episodes[b]) for b in episodes))
@@ -285,16 +277,16 @@ def _find_id(frame: pd.DataFrame, keys: Sequence[str], free: Sequence[str]) -> s
     elif keys:
         why = f"{listed(keys)} is different in every row"
     else:
-        repeated = [name for name in free if len(np.unique(_codes(frame, name))) < len(frame)]
+        repeated = [name for name in free if len(np.unique(sheet.codes(name))) < len(sheet)]
         why = f"no column has a well-known name; columns whose values repeat: {listed(repeated) or 'none'}"
     raise ValueError(f"cannot tell which column is the id of an episode: {why}. Give --id")
 
 
-def _find_group(frame: pd.DataFrame, id: str, keys: Sequence[str]) -> str | None:
-    own = _codes(frame, id)
+def _find_group(sheet: Sheet, id: str, keys: Sequence[str]) -> str | None:
+    own = sheet.codes(id)
     if _is(id, PATIENT_NAMES):  # an episode of a patient does not own the patient
         keys = [name for name in keys if _is(name, PATIENT_NAMES)]
-    codes = {name: _codes(frame, name) for name in keys}
+    codes = {name: sheet.codes(name) for name in keys}
     holding = {name: code for name, code in codes.items() if _nearly_determines(own, code)}
     coarsest = [a for a in holding if all(_determines(holding[b], holding[a]) for b in holding)]
     coarsest.sort(key=lambda name: not _is(name, PATIENT_NAMES))
@@ -305,14 +297,14 @@ def _find_group(frame: pd.DataFrame, id: str, keys: Sequence[str]) -> str | None
     return None
 
 
-def _find_time(frame: pd.DataFrame, id: str, free: Sequence[str]) -> str:
-    frame = frame[~frame.astype(str).duplicated()]  # a row that is there twice says nothing
-    own = _codes(frame, id)
+def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
+    sheet = sheet.without_repeats()  # a row that is there twice says nothing
+    own = sheet.codes(id)
 
     def tells_apart(name: str) -> bool:
-        values, faults = times(frame[name], name)
-        repeats = len(frame) - _pairs(own, np.unique(values, return_inverse=True)[1].astype(np.int64))
-        return repeats <= max(2, (1 - _MOST) * len(frame)) and 2 * len(faults) <= len(frame)
+        values, faults = sheet.times(name)
+        repeats = len(sheet) - _pairs(own, np.unique(values, return_inverse=True)[1].astype(np.int64))
+        return repeats <= max(2, (1 - _MOST) * len(sheet)) and 2 * len(faults) <= len(sheet)
 
     named = [name for name in free if _is(name, TIME_NAMES)]
     fitting = [name for name in named if tells_apart(name)]
@@ -328,28 +320,24 @@ def _find_time(frame: pd.DataFrame, id: str, free: Sequence[str]) -> str:
     raise ValueError(f"cannot tell which column is the time: {why}. Give --time")
 
 
-def _last_rows(frame: pd.DataFrame, id: str, time: str) -> BoolArray:
+def _last_rows(sheet: Sheet, id: str, time: str) -> BoolArray:
     """``[R]`` True on the latest row of each id (on all of them, if it is there twice)."""
-    own = _codes(frame, id)
-    values, _ = times(frame[time], time)
+    own = sheet.codes(id)
+    values, _ = sheet.times(time)
     latest = pd.Series(values).groupby(own).transform("max").to_numpy()
     last: BoolArray = np.asarray(values == latest, dtype=np.bool_)
     return last
 
 
-def _share_ending(column: pd.Series, ids: pd.Series, last: BoolArray) -> float:
+def _share_ending(sheet: Sheet, name: str, id: str, last: BoolArray) -> float:
     """Share of the ids in which a column is empty on the last row and on no other (ids of one row do not count)."""
-    follows = pd.Series(empties(column) == last).groupby(ids.astype(object).to_numpy()).agg(["all", "size"])
+    follows = pd.Series(sheet.missing(name) == last).groupby(sheet.cells(id)).agg(["all", "size"])
     several = follows[follows["size"] > 1]
     return float(several["all"].mean()) if len(several) else 0.0
 
 
-def _values(frame: pd.DataFrame, name: str) -> int:
-    return int(frame[name][~empties(frame[name])].nunique())
-
-
-def _find_action(frame: pd.DataFrame, free: Sequence[str], ending: dict[str, float]) -> str:
-    fitting = [name for name in free if ending[name] >= _MOST and 1 <= _values(frame, name) <= MOST_ACTIONS]
+def _find_action(sheet: Sheet, free: Sequence[str], ending: dict[str, float]) -> str:
+    fitting = [name for name in free if ending[name] >= _MOST and 1 <= sheet.distinct(name) <= MOST_ACTIONS]
     named = [name for name in free if _is(name, ACTION_NAMES)]
     both = [name for name in fitting if name in named]
     for candidates in (both, [] if both else fitting + named):
@@ -359,19 +347,19 @@ def _find_action(frame: pd.DataFrame, free: Sequence[str], ending: dict[str, flo
         why = f"it could be {listed(dict.fromkeys(fitting + named))}"
     else:
         few = [
-            f"{name} ({_values(frame, name)} values; empty on the last row only in {ending[name]:.0%} of ids)"
+            f"{name} ({sheet.distinct(name)} values; empty on the last row only in {ending[name]:.0%} of ids)"
             for name in free
-            if 2 <= _values(frame, name) <= MOST_ACTIONS
+            if 2 <= sheet.distinct(name) <= MOST_ACTIONS
         ]
         why = "no column is empty on the last row of each id and only there; "
         why += f"columns of few values: {', '.join(few) or 'none'}"
     raise ValueError(f"cannot tell which column is the action: {why}. Give --action")
 
 
-def _find_features(frame: pd.DataFrame, free: Sequence[str], last: BoolArray, ending: dict[str, float]) -> list[str]:
+def _find_features(sheet: Sheet, free: Sequence[str], last: BoolArray, ending: dict[str, float]) -> list[str]:
     odd, good = [], []
     for name in free:
-        why = _why_no_feature(frame, name, last, ending[name])
+        why = _why_no_feature(sheet, name, last, ending[name])
         if why:
             odd.append(f"{name!r} {why}")
         else:
@@ -383,9 +371,9 @@ def _find_features(frame: pd.DataFrame, free: Sequence[str], last: BoolArray, en
     return good
 
 
-def _why_no_feature(frame: pd.DataFrame, name: str, last: BoolArray, ending: float) -> str:
+def _why_no_feature(sheet: Sheet, name: str, last: BoolArray, ending: float) -> str:
     """What speaks against a column as a feature; empty if nothing does."""
-    values, bad = numbers(frame[name])
+    values, bad = sheet.numbers(name)
     known = ~np.isnan(values)
     # Up to one half: single texts among numbers are faults, which reading the table will point at cell by cell.
     if 2 * bad.sum() > bad.sum() + known.sum():
@@ -396,7 +384,7 @@ def _why_no_feature(frame: pd.DataFrame, name: str, last: BoolArray, ending: flo
         return "has the name of a time"
     if ending >= _MOST:
         return "is empty on the last row of each id, like an action or a reward"
-    if len(frame) > 2 and (np.diff(values) == 1).all():
+    if len(sheet) > 2 and (np.diff(values) == 1).all():
         return "counts the rows"
     if np.isin(values[known], (0, 1)).all() and not values[~last & known].any() and values[last & known].any():
         return "is 0 except on last rows, like an end flag"

@@ -1,4 +1,8 @@
-"""From sorted rows to padded episodes: which row is the last observation, and how each episode ended."""
+"""From sorted rows to padded episodes: which row is the last observation, how each ended, what fills its gaps.
+
+Missing readings are carried forward inside an episode (those of static features to all of it), then filled by the
+median of the training episodes.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +53,20 @@ class Episodes:
         return live
 
 
+@dataclass(frozen=True)
+class Filled:
+    """Episodes without a gap."""
+
+    batch: Batch
+    """All episodes, training and other."""
+    medians: dict[str, float]
+    """Per feature: of the readings of the training episodes, before anything was carried forward."""
+    indicators: tuple[str, ...]
+    """Features appended to tell where a reading is missing."""
+    features: tuple[FeatureCounts, ...]
+    """What was carried forward and filled, over all episodes."""
+
+
 def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Episodes:
     """Cut sorted rows, one per (id, time), into episodes.
 
@@ -59,12 +77,12 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
     starts = np.flatnonzero(np.concatenate([[True], np.diff(rows.episode) != 0]))
     sizes = np.diff(np.append(starts, len(rows.episode)))
     action, dropped = _without_last_action(rows, columns.action_words, starts, sizes, options.last_row)
-    kept = sizes > 1
-    if not kept.any():
+    several = sizes > 1
+    if not several.any():
         raise ValueError("no id has two rows: there is no action whose outcome was observed")
-    terminated = _ends(rows, columns, options, starts, sizes, kept)
+    terminated = _ends(rows, columns, options, starts, sizes, several)
 
-    starts, sizes = starts[kept], sizes[kept]
+    starts, sizes = starts[several], sizes[several]
     n, longest = len(starts), int(sizes.max())
     live = np.arange(longest) < sizes[:, None]
     index = (starts[:, None] + np.arange(longest))[live]
@@ -100,7 +118,7 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
         action_values=values,
         ids=tuple(rows.ids[i] for i in owners),
         groups=tuple(rows.groups[i] for i in owners),
-        lone=int((~kept).sum()),
+        lone=int((~several).sum()),
         last_actions_dropped=dropped,
         gaps=_gaps(rows.time[index], rows.episode[index]),
     )
@@ -138,9 +156,9 @@ def _without_last_action(
 
 
 def _ends(
-    rows: Rows, columns: TableColumns, options: TableOptions, starts: IntArray, sizes: IntArray, kept: BoolArray
+    rows: Rows, columns: TableColumns, options: TableOptions, starts: IntArray, sizes: IntArray, several: BoolArray
 ) -> BoolArray:
-    """``[kept]`` whether the process ended, by the flags of the table or the user's word."""
+    """``[several]`` whether the process ended, by the flags of the table or the user's word."""
     names = [name for name in (columns.terminated, columns.truncated) if name is not None]
     if not names:
         if options.end is None:
@@ -148,7 +166,7 @@ def _ends(
                 "the table does not say how its episodes end: there are no columns 'terminated' and 'truncated'. Say "
                 "--end terminated (the process itself ended, nothing follows) or --end truncated (only watching ended)"
             )
-        return np.full(int(kept.sum()), options.end == "terminated")
+        return np.full(int(several.sum()), options.end == "terminated")
     if options.end is not None:
         raise ValueError(f"the table's own column {names[0]!r} says how each episode ends: leave out --end")
     last = starts + sizes - 1
@@ -158,14 +176,14 @@ def _ends(
         row = int(np.flatnonzero(early)[0])
         name = (columns.terminated, columns.truncated)[int(rows.flags[row].argmax())]
         raise ValueError(f"column {name!r}, {rows.where(row)}: the end is marked before the last row of the id")
-    flags = rows.flags[last[kept]]
+    flags = rows.flags[last[several]]
     if len(names) == 2:
         wrong = (flags < 0).any(axis=1) | (flags.sum(axis=1) != 1)
         what = "exactly one of the two must be 1"
     else:
         wrong, what = (flags < 0).all(axis=1), "it must be 0 or 1"
     if wrong.any():
-        row = int(last[kept][np.flatnonzero(wrong)[0]])
+        row = int(last[several][np.flatnonzero(wrong)[0]])
         raise ValueError(f"columns {' and '.join(map(repr, names))}, {rows.where(row)}, the last row of the id: {what}")
     ended: BoolArray = flags[:, 0] == 1 if columns.terminated is not None else flags[:, 1] == 0
     return ended
@@ -174,25 +192,6 @@ def _ends(
 def _gaps(time: FloatArray | IntArray, episode: IntArray) -> int:
     steps = np.diff(time)[np.diff(episode) == 0]
     return int((steps > 1.5 * np.median(steps)).sum())
-
-
-# MERGED: Missing readings: carried forward inside an episode, then filled by the median of the training episodes.
-#
-# Those of static features are carried to all of the episode.
-
-
-@dataclass(frozen=True)
-class Filled:
-    """Episodes without a gap."""
-
-    batch: Batch
-    """All episodes, training and other."""
-    medians: dict[str, float]
-    """Per feature: of the readings of the training episodes, before anything was carried forward."""
-    indicators: tuple[str, ...]
-    """Features appended to tell where a reading is missing."""
-    features: tuple[FeatureCounts, ...]
-    """What was carried forward and filled, over all episodes."""
 
 
 def lag_features(episodes: Episodes, features: Sequence[str], lagged: Sequence[str]) -> Episodes:

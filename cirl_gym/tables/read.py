@@ -1,4 +1,11 @@
-"""What a person should look at before believing a result: features that give the action away, and mixed units."""
+"""From a table, one row per episode and time, to batches: every row is used, repaired with a count, or refused by name.
+
+The steps, in order: read every cell (:mod:`~cirl_gym.tables.rows`), set readings outside their plausible range missing,
+sort by episode and time, merge duplicates, cut episodes (:mod:`~cirl_gym.tables.episodes`), lag what is to be lagged,
+split by group, and only then fill what is missing, so that nothing of the episodes held out reaches the training data.
+
+What a person should look at before believing a result is a warning: features that give the action away, mixed units.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +18,11 @@ import pandas as pd
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import with_lags
 from cirl_gym.data.rules import masked
-from cirl_gym.tables.cells import check_names, read_table
 from cirl_gym.tables.columns import TableColumns, TableOptions, infer_columns
 from cirl_gym.tables.episodes import Episodes, Filled, cut_episodes, fill, lag_features
 from cirl_gym.tables.report import EpisodeCounts, RowCounts, TableReport
 from cirl_gym.tables.rows import blanks_apart, check_static, limit_ranges, merge_duplicates, parse_rows, sort_rows
+from cirl_gym.tables.sheet import Sheet
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 CELSIUS = (25.0, 45.0)
@@ -25,117 +32,7 @@ FAHRENHEIT = (77.0, 113.0)
 
 _DETERMINED = 0.99
 _NEIGHBOURS = 3
-
-
-def mixed_units(values: FloatArray, features: Sequence[str]) -> dict[str, str]:
-    """Temperatures in two units: a warning per feature, for readings ``[.., d]``.
-
-    Only columns with "temp" in their name are looked at: for other quantities the ranges of two usual units overlap, so
-    that no rule could tell units from patients.
-    """
-    warnings = {}
-    for j, name in enumerate(features):
-        if "temp" not in name.lower():
-            continue
-        celsius, fahrenheit = (
-            int(((values[..., j] >= low) & (values[..., j] <= high)).sum()) for low, high in (CELSIUS, FAHRENHEIT)
-        )
-        if celsius and fahrenheit:
-            warnings[name] = (
-                f"column {name!r} mixes units: {celsius} readings can only be degrees Celsius "
-                f"({CELSIUS[0]:g} to {CELSIUS[1]:g}), {fahrenheit} only degrees Fahrenheit "
-                f"({FAHRENHEIT[0]:g} to {FAHRENHEIT[1]:g})"
-            )
-    return warnings
-
-
-def action_leaks(episodes: Episodes, features: Sequence[str]) -> list[str]:
-    """A warning for each feature that equals, or in more than 99 % of rows determines, the action of its own row.
-
-    "Determines" is measured on patients that were not looked at: the groups are dealt into two halves, and the action
-    of each row is told from the rows of the other half that have the same reading, or the nearest ones. What counts is
-    that this is right in more than 99 % of the rows and halves the errors of always telling the most frequent action.
-    """
-    live = np.arange(episodes.actions.shape[1]) < episodes.lengths[:, None]
-    taken = episodes.actions[live]
-    owners = np.unique(np.array(episodes.groups), return_inverse=True)[1]
-    half = np.broadcast_to((owners % 2 == 1)[:, None], live.shape)[live]
-    warnings = []
-    # Each column of the action on its own: a reading may give one of two decisions away.
-    for values in zip(*episodes.action_values, strict=True):
-        codes = np.array([_number(value) for value in values])[taken]
-        different = list(dict.fromkeys(values))
-        actions = np.array([different.index(value) for value in values])[taken]
-        for j, name in enumerate(features):
-            said = _leak(episodes.obs[:, :-1, j][live], actions, codes, half)
-            if said:
-                warnings.append(f"feature {name!r} {said}{_ADVICE}")
-    return list(dict.fromkeys(warnings))
-
-
 _ADVICE = ": it may have been recorded after the decision. Lag it by one row (--lag) or leave it out"
-
-
-def _leak(readings: FloatArray, actions: IntArray, codes: FloatArray, half: BoolArray) -> str:
-    """What a feature ``[n]`` says of the action of its own row; empty if not too much."""
-    known = ~np.isnan(readings)
-    if len(np.unique(readings[known])) > 1 and (readings[known] == codes[known]).all():
-        return "equals the action of its own row"
-    if half.any() and not half.all():
-        right, frequent = told_by(readings, actions, half), np.bincount(actions).max() / len(actions)
-        if right > _DETERMINED and 1 - right < 0.5 * (1 - frequent):
-            return f"tells the action of its own row in {right:.1%} of rows"
-    return ""
-
-
-def told_by(readings: FloatArray, actions: IntArray, half: BoolArray) -> float:
-    """Share of rows whose action is told rightly by readings ``[n]`` from the other half of the patients."""
-    right = 0
-    for side in (False, True):
-        seen, asked = half == side, half != side
-        # A missing reading is a value of its own: that something was not measured may give the action away as well.
-        known, query = np.nan_to_num(readings[seen], nan=np.inf), np.nan_to_num(readings[asked], nan=np.inf)
-        order = np.argsort(known, kind="stable")
-        known, hot = known[order], np.eye(int(actions.max()) + 1)[actions[seen][order]]
-        total = np.concatenate([np.zeros((1, hot.shape[1])), np.cumsum(hot, axis=0)])
-        first, past = np.searchsorted(known, query, side="left"), np.searchsorted(known, query, side="right")
-        alone = past == first
-        first = np.where(alone, np.maximum(first - _NEIGHBOURS, 0), first)
-        past = np.where(alone, np.minimum(past + _NEIGHBOURS, len(known)), past)
-        told = (total[past] - total[first]).argmax(axis=1)
-        right += int((told == actions[asked]).sum())
-    return right / len(actions)
-
-
-def _number(name: str) -> float:
-    try:
-        return float(name)
-    except ValueError:
-        return float("nan")
-
-
-# MERGED: From a table, one row per episode and time, to batches: every row is used, repaired with a count, or refused
-# by name.
-#
-# The steps, in order: read every cell (:mod:`~cirl_gym.tables.rows`), set readings outside their plausible range
-# missing,
-# sort by episode and time, merge duplicates, cut episodes (:mod:`~cirl_gym.tables.episodes`), lag what is to be
-# lagged,
-# split by group, and only then fill what is missing (:mod:`~cirl_gym.tables.episodes`), so that nothing of the episodes
-# held
-# out reaches the training data.
-
-__all__ = [
-    "PreparedTable",
-    "TableColumns",
-    "TableOptions",
-    "TableReport",
-    "from_dataframe",
-    "infer_columns",
-    "prepare_table",
-    "read_table",
-    "split_groups",
-]
 
 
 @dataclass(frozen=True)
@@ -184,7 +81,7 @@ class PreparedTable:
 
 
 def from_dataframe(
-    frame: pd.DataFrame, columns: TableColumns | None = None, options: TableOptions | None = None
+    frame: pd.DataFrame | Sheet, columns: TableColumns | None = None, options: TableOptions | None = None
 ) -> tuple[Batch, TableReport]:
     """The whole table as one batch, all of it treated as training data.
 
@@ -193,7 +90,7 @@ def from_dataframe(
     from one part into the other.
 
     Args:
-        frame: one row per (id, time), in any order.
+        frame: one row per (id, time), in any order; or its sheet, where columns of it are parsed already.
         columns: which column is what; None: :func:`~cirl_gym.tables.columns.infer_columns`.
         options: see :class:`~cirl_gym.tables.columns.TableOptions`.
 
@@ -212,7 +109,7 @@ def from_dataframe(
 
 
 def prepare_table(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Sheet,
     columns: TableColumns | None = None,
     options: TableOptions | None = None,
     *,
@@ -227,7 +124,7 @@ def prepare_table(
     actions is common to all; an action that training never sees is reported.)
 
     Args:
-        frame: one row per (id, time), in any order.
+        frame: one row per (id, time), in any order; or its sheet, where columns of it are parsed already.
         columns: which column is what; None: :func:`~cirl_gym.tables.columns.infer_columns`.
         options: see :class:`~cirl_gym.tables.columns.TableOptions`.
         rng: draws the split.
@@ -299,14 +196,14 @@ class _Reading:
     warnings: tuple[str, ...]
 
 
-def _read(frame: pd.DataFrame, columns: TableColumns | None, options: TableOptions) -> _Reading:
-    names = check_names(list(frame.columns), "the table")
-    if frame.empty:
+def _read(frame: pd.DataFrame | Sheet, columns: TableColumns | None, options: TableOptions) -> _Reading:
+    sheet = Sheet.of(frame)
+    if sheet.frame.empty:
         raise ValueError("the table has no rows")
-    columns = columns or infer_columns(frame)
-    columns.check(names)
+    columns = columns or infer_columns(sheet)
+    columns.check(sheet.columns)
     options.check(columns.features, columns.static)
-    parsed = parse_rows(frame, columns)
+    parsed = parse_rows(sheet, columns)
     mixed = mixed_units(parsed.values, parsed.features)
     ordered, regrouped, resorted = sort_rows(limit_ranges(parsed, dict(options.ranges)))
     rows, identical, merged = merge_duplicates(ordered, options.duplicates, tuple(mixed))
@@ -320,11 +217,11 @@ def _read(frame: pd.DataFrame, columns: TableColumns | None, options: TableOptio
         )
     return _Reading(
         columns=columns,
-        unused=tuple(name for name in names if name not in columns.used),
+        unused=tuple(name for name in sheet.columns if name not in columns.used),
         end=options.end or "flags",
         episodes=episodes,
         rows=RowCounts(
-            read=len(frame),
+            read=len(sheet),
             used=int(episodes.live.sum()),
             identical=identical,
             merged=merged,
@@ -368,3 +265,87 @@ def _report(reading: _Reading, filled: Filled, more_warnings: tuple[str, ...]) -
 def _trimmed(batch: Batch) -> Batch:
     longest = int(batch.lengths.max())
     return replace(batch, obs=batch.obs[:, : longest + 1], actions=batch.actions[:, :longest])
+
+
+def mixed_units(values: FloatArray, features: Sequence[str]) -> dict[str, str]:
+    """Temperatures in two units: a warning per feature, for readings ``[.., d]``.
+
+    Only columns with "temp" in their name are looked at: for other quantities the ranges of two usual units overlap, so
+    that no rule could tell units from patients.
+    """
+    warnings = {}
+    for j, name in enumerate(features):
+        if "temp" not in name.lower():
+            continue
+        celsius, fahrenheit = (
+            int(((values[..., j] >= low) & (values[..., j] <= high)).sum()) for low, high in (CELSIUS, FAHRENHEIT)
+        )
+        if celsius and fahrenheit:
+            warnings[name] = (
+                f"column {name!r} mixes units: {celsius} readings can only be degrees Celsius "
+                f"({CELSIUS[0]:g} to {CELSIUS[1]:g}), {fahrenheit} only degrees Fahrenheit "
+                f"({FAHRENHEIT[0]:g} to {FAHRENHEIT[1]:g})"
+            )
+    return warnings
+
+
+def action_leaks(episodes: Episodes, features: Sequence[str]) -> list[str]:
+    """A warning for each feature that equals, or in more than 99 % of rows determines, the action of its own row.
+
+    "Determines" is measured on patients that were not looked at: the groups are dealt into two halves, and the action
+    of each row is told from the rows of the other half that have the same reading, or the nearest ones. What counts is
+    that this is right in more than 99 % of the rows and halves the errors of always telling the most frequent action.
+    """
+    live = np.arange(episodes.actions.shape[1]) < episodes.lengths[:, None]
+    taken = episodes.actions[live]
+    owners = np.unique(np.array(episodes.groups), return_inverse=True)[1]
+    half = np.broadcast_to((owners % 2 == 1)[:, None], live.shape)[live]
+    warnings = []
+    # Each column of the action on its own: a reading may give one of two decisions away.
+    for values in zip(*episodes.action_values, strict=True):
+        codes = np.array([_number(value) for value in values])[taken]
+        different = list(dict.fromkeys(values))
+        actions = np.array([different.index(value) for value in values])[taken]
+        for j, name in enumerate(features):
+            said = _leak(episodes.obs[:, :-1, j][live], actions, codes, half)
+            if said:
+                warnings.append(f"feature {name!r} {said}{_ADVICE}")
+    return list(dict.fromkeys(warnings))
+
+
+def _leak(readings: FloatArray, actions: IntArray, codes: FloatArray, half: BoolArray) -> str:
+    """What a feature ``[n]`` says of the action of its own row; empty if not too much."""
+    known = ~np.isnan(readings)
+    if len(np.unique(readings[known])) > 1 and (readings[known] == codes[known]).all():
+        return "equals the action of its own row"
+    if half.any() and not half.all():
+        right, frequent = told_by(readings, actions, half), np.bincount(actions).max() / len(actions)
+        if right > _DETERMINED and 1 - right < 0.5 * (1 - frequent):
+            return f"tells the action of its own row in {right:.1%} of rows"
+    return ""
+
+
+def told_by(readings: FloatArray, actions: IntArray, half: BoolArray) -> float:
+    """Share of rows whose action is told rightly by readings ``[n]`` from the other half of the patients."""
+    right = 0
+    for side in (False, True):
+        seen, asked = half == side, half != side
+        # A missing reading is a value of its own: that something was not measured may give the action away as well.
+        known, query = np.nan_to_num(readings[seen], nan=np.inf), np.nan_to_num(readings[asked], nan=np.inf)
+        order = np.argsort(known, kind="stable")
+        known, hot = known[order], np.eye(int(actions.max()) + 1)[actions[seen][order]]
+        total = np.concatenate([np.zeros((1, hot.shape[1])), np.cumsum(hot, axis=0)])
+        first, past = np.searchsorted(known, query, side="left"), np.searchsorted(known, query, side="right")
+        alone = past == first
+        first = np.where(alone, np.maximum(first - _NEIGHBOURS, 0), first)
+        past = np.where(alone, np.minimum(past + _NEIGHBOURS, len(known)), past)
+        told = (total[past] - total[first]).argmax(axis=1)
+        right += int((told == actions[asked]).sum())
+    return right / len(actions)
+
+
+def _number(name: str) -> float:
+    try:
+        return float(name)
+    except ValueError:
+        return float("nan")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cirl_gym.tables.cells import BadCell, RowNames, cells_of, empties, listed, number, readings, refuse, texts, times
 from cirl_gym.tables.columns import Duplicates, TableColumns
+from cirl_gym.tables.sheet import BadCell, RowNames, Sheet, listed, number, refuse
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 OBSERVED, EMPTY, BELOW, ABOVE = 0, 1, 2, 3
@@ -63,7 +63,7 @@ class Rows:
         return f"id {self.ids[self.episode[row]]!r}, {self.names[row]}"
 
 
-def parse_rows(frame: pd.DataFrame, columns: TableColumns) -> Rows:
+def parse_rows(sheet: Sheet, columns: TableColumns) -> Rows:
     """Read every used cell.
 
     Raises:
@@ -71,27 +71,27 @@ def parse_rows(frame: pd.DataFrame, columns: TableColumns) -> Rows:
             only some of several columns of the action are filled; one message names column, id and row of all such
             cells (the first ten of them).
     """
-    names = RowNames.of(frame)
-    own = _complete(frame, columns.id, names)
+    names = sheet.rows
+    own = _complete(sheet, columns.id, names)
     faults: list[BadCell] = []
-    time, bad = times(frame[columns.time], columns.time)
+    time, bad = sheet.times(columns.time)
     faults += bad
-    values = np.empty((len(frame), len(columns.features)))
+    values = np.empty((len(sheet), len(columns.features)))
     for j, feature in enumerate(columns.features):
-        values[:, j], bad = readings(frame[feature], feature)
+        values[:, j], bad = sheet.readings(feature)
         faults += bad
-    flags = np.full((len(frame), 2), -1, dtype=np.int64)
+    flags = np.full((len(sheet), 2), -1, dtype=np.int64)
     for j, flag in enumerate((columns.terminated, columns.truncated)):
         if flag is not None:
-            flags[:, j], bad = _flags(frame, flag)
+            flags[:, j], bad = _flags(sheet, flag)
             faults += bad
-    faults += _half_actions(frame, columns.actions)
+    faults += _half_actions(sheet, columns.actions)
     refuse(faults, own, names)
 
     codes, ids = pd.factorize(np.array(own, dtype=object))
     episode = np.asarray(codes, dtype=np.int64)
-    owners = own if columns.group is None else _complete(frame, columns.group, names)
-    action, action_values = _actions(frame, columns.actions)
+    owners = own if columns.group is None else _complete(sheet, columns.group, names)
+    action, action_values = _actions(sheet, columns.actions)
     return Rows(
         features=columns.features,
         ids=tuple(ids),
@@ -107,8 +107,8 @@ def parse_rows(frame: pd.DataFrame, columns: TableColumns) -> Rows:
     )
 
 
-def _complete(frame: pd.DataFrame, column: str, names: RowNames) -> list[str]:
-    found = texts(frame[column], column)
+def _complete(sheet: Sheet, column: str, names: RowNames) -> list[str]:
+    found = sheet.texts(column)
     empty = [i for i, text in enumerate(found) if text is None]
     if empty:
         more = f" and in {len(empty) - 1} more rows" if len(empty) > 1 else ""
@@ -129,17 +129,17 @@ def _owners(
     return tuple(first[code] for code in range(len(ids)))
 
 
-def _flags(frame: pd.DataFrame, column: str) -> tuple[IntArray, list[BadCell]]:
-    missing = empties(frame[column])
-    cells = cells_of(frame[column])
+def _flags(sheet: Sheet, column: str) -> tuple[IntArray, list[BadCell]]:
+    missing = sheet.missing(column)
+    cells = sheet.cells(column)
     found = [-1 if gap else _FLAGS.get(str(c).strip().lower(), -2) for c, gap in zip(cells, missing, strict=True)]
     flags = np.array(found, dtype=np.int64)
     return flags, [BadCell(column, int(i), f"{cells[i]!r} is not 0 or 1") for i in np.flatnonzero(flags == -2)]
 
 
-def _half_actions(frame: pd.DataFrame, columns: Sequence[str]) -> list[BadCell]:
+def _half_actions(sheet: Sheet, columns: Sequence[str]) -> list[BadCell]:
     """The empty cells of rows in which other columns of the action are filled."""
-    missing = np.stack([empties(frame[column]) for column in columns], axis=1)
+    missing = np.stack([sheet.missing(column) for column in columns], axis=1)
     half = missing.any(axis=1) & ~missing.all(axis=1)
     return [
         BadCell(column, int(i), f"the action is missing, but not in column {columns[int(missing[i].argmin())]!r}")
@@ -148,9 +148,9 @@ def _half_actions(frame: pd.DataFrame, columns: Sequence[str]) -> list[BadCell]:
     ]
 
 
-def _actions(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, tuple[tuple[str, ...], ...]]:
+def _actions(sheet: Sheet, columns: Sequence[str]) -> tuple[IntArray, tuple[tuple[str, ...], ...]]:
     """Codes ``[R]``, -1 where empty, and the values of each column; sorted by the columns, one after the other."""
-    parts = [_choices(frame, column) for column in columns]
+    parts = [_choices(sheet, column) for column in columns]
     codes = np.stack([part[0] for part in parts], axis=1)
     taken = (codes >= 0).all(axis=1)
     occurring, place = np.unique(codes[taken], axis=0, return_inverse=True)
@@ -161,13 +161,13 @@ def _actions(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, tup
     )
 
 
-def _choices(frame: pd.DataFrame, column: str) -> tuple[IntArray, tuple[str, ...]]:
+def _choices(sheet: Sheet, column: str) -> tuple[IntArray, tuple[str, ...]]:
     """Codes ``[R]``, -1 where empty, and the names, sorted: by value if all are numbers, else as texts."""
-    missing = empties(frame[column])
+    missing = sheet.missing(column)
     found = [
         # "1.0" is how pandas writes a 1 in a column with gaps; "01" is a code of its own.
         None if gap else re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(text).strip())
-        for text, gap in zip(texts(frame[column], column), missing, strict=True)
+        for text, gap in zip(sheet.texts(column), missing, strict=True)
     ]
     names = sorted({name for name in found if name is not None})
     values = {name: number(name) for name in names}
@@ -282,8 +282,8 @@ def _average(rows: Rows, starts: IntArray, later: BoolArray, never_average: Sequ
     count = np.add.reduceat(known, starts, axis=0, dtype=np.int64)
     total = np.add.reduceat(np.where(known, rows.values, 0.0), starts, axis=0)
     mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    kept = rows.take(starts)
-    return replace(kept, values=mean, state=np.where(count > 0, OBSERVED, kept.state))
+    first_rows = rows.take(starts)
+    return replace(first_rows, values=mean, state=np.where(count > 0, OBSERVED, first_rows.state))
 
 
 def blanks_apart(ids: Sequence[str]) -> list[str]:

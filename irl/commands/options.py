@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cirl_gym.tables.columns import TableColumns, TableOptions
+    from cirl_gym.tables.sheet import Sheet
     from irl.settings import FitConfig
 
 
@@ -164,19 +163,19 @@ class TableArguments:
     lag: tuple[str, ...] = ()
     """Features that describe the time after the row's action (a dose given), moved to the next row."""
 
-    def read(self, table: Path) -> tuple[pd.DataFrame, TableColumns, TableOptions]:
+    def read(self, table: Path) -> tuple[Sheet, TableColumns, TableOptions]:
         """The table, which column is what, and how it is to be read.
 
         Raises:
             ValueError: it is no table, or what a column is cannot be told; the message names the option to give.
             OSError: there is no such file, or it may not be read.
         """
-        from cirl_gym.tables.cells import read_table
         from cirl_gym.tables.columns import TableOptions, infer_columns
+        from cirl_gym.tables.sheet import Sheet, read_table
 
-        frame = read_table(table)
+        sheet = Sheet(read_table(table))
         columns = infer_columns(
-            frame,
+            sheet,
             id=self.id,
             time=self.time,
             action=self.action or None,
@@ -185,7 +184,7 @@ class TableArguments:
             static=self.static,
         )
         options = TableOptions(end=self.end, last_row=self.last_row, duplicates=self.duplicates, lag=self.lag)
-        return frame, columns, options
+        return sheet, columns, options
 
 
 AS_FOUND = TableArguments()

@@ -33,6 +33,8 @@ from irl.stages import stages
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cirl_gym.tables.sheet import Sheet
+
 _WRITTEN = (
     "result.json",
     "report.html",
@@ -96,8 +98,8 @@ def demo(config: DemoConfig, out: Path) -> Result:
     return result
 
 
-def explain(frame: pd.DataFrame, config: ExplainConfig, out: Path) -> Result:
-    """Recover the preferences behind a table of decisions (from :func:`cirl_gym.tables.cells.read_table`).
+def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Result:
+    """Recover the preferences behind a table of decisions (from :func:`cirl_gym.tables.sheet.read_table`).
 
     Raises:
         ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from small_tables import COLUMNS, put, refusal, stays, without, write
 
-from cirl_gym.tables.read import TableColumns, TableOptions, from_dataframe, prepare_table, read_table
+from cirl_gym.tables import TableColumns, TableOptions, read_table
+from cirl_gym.tables.read import from_dataframe, prepare_table
 
 ENDS = "columns 'terminated' and 'truncated', id '000', line 4, the last row of the id: exactly one of the two must"
 

@@ -13,8 +13,8 @@ from interop_batches import batches, ladder, uneven
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.interop import from_long_table, to_long_table
+from cirl_gym.tables import read_table
 from cirl_gym.tables.columns import TableColumns
-from cirl_gym.tables.read import read_table
 
 
 def test_a_small_batch_becomes_the_table_one_would_write_by_hand() -> None:

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from small_tables import COLUMNS, put, stays
 
-from cirl_gym.tables.read import TableColumns, from_dataframe, infer_columns, prepare_table
+from cirl_gym.tables import TableColumns, infer_columns
+from cirl_gym.tables.read import from_dataframe, prepare_table
 
 BOTH = TableColumns("stay_id", "bin", ("drug", "air"), ("x", "y"), None, "terminated", "truncated")
 

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from small_tables import COLUMNS, put, refusal, stays
 
-from cirl_gym.tables.read import TableOptions, from_dataframe
+from cirl_gym.tables import TableOptions
+from cirl_gym.tables.read import from_dataframe
 
 
 def test_identical_rows_collapse_with_a_count() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from small_tables import COLUMNS, stays
 
-from cirl_gym.tables.read import TableColumns, from_dataframe, read_table
+from cirl_gym.tables import TableColumns, read_table
+from cirl_gym.tables.read import from_dataframe
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,9 @@ import pytest
 from small_tables import put, stays
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.tables import TableColumns, TableOptions
 from cirl_gym.tables.episodes import carry_forward
-from cirl_gym.tables.read import (
-    PreparedTable,
-    TableColumns,
-    TableOptions,
-    from_dataframe,
-    prepare_table,
-    split_groups,
-    told_by,
-)
+from cirl_gym.tables.read import PreparedTable, from_dataframe, prepare_table, split_groups, told_by
 
 NAN = float("nan")
 

@@ -11,7 +11,8 @@ from small_tables import put, stays
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
-from cirl_gym.tables.read import TableColumns, TableOptions, from_dataframe, prepare_table
+from cirl_gym.tables import TableColumns, TableOptions
+from cirl_gym.tables.read import from_dataframe, prepare_table
 from cirl_gym.worlds.world import CounterfactualWorld
 
 COLUMNS = TableColumns("stay_id", "bin", "action", ("x", "age", "y"), None, "terminated", "truncated", ("age",))

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from small_tables import put, stays, write
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.tables.read import TableColumns, TableOptions, from_dataframe, read_table
+from cirl_gym.tables import TableColumns, TableOptions, read_table
+from cirl_gym.tables.read import from_dataframe
 
 COLUMNS = TableColumns("id", "t", "a", ("x",))
 CUT = TableOptions(end="truncated")

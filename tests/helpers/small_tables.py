@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cirl_gym.tables.read import TableColumns, TableOptions, from_dataframe
+from cirl_gym.tables import TableColumns, TableOptions
+from cirl_gym.tables.read import from_dataframe
 
 ICU_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 """Real ICU rows beside a checkout; absent elsewhere."""

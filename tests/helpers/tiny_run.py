@@ -12,8 +12,8 @@ from agents.as_printed.training import HistoryTrainingConfig
 from agents.policies.cloning import CloningConfig
 from agents.successor.agent import SuccessorConfig
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
-from cirl_gym.tables.cells import read_table
 from cirl_gym.tables.columns import infer_columns
+from cirl_gym.tables.sheet import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.commands.cli import main

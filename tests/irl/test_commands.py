@@ -16,8 +16,8 @@ from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model
-from cirl_gym.tables.cells import read_table
 from cirl_gym.tables.read import prepare_table
+from cirl_gym.tables.sheet import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.commands import run as commands
 from irl.report.what_if import imagine

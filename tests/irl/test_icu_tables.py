@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from small_tables import ICU_DATA
 
-from cirl_gym.tables.read import from_dataframe, infer_columns, prepare_table, read_table
+from cirl_gym.tables import infer_columns, read_table
+from cirl_gym.tables.read import from_dataframe, prepare_table
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

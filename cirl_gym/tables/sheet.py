@@ -1,4 +1,8 @@
-"""Reading a table from a file without changing a cell: CSV as text, Parquet with its own types."""
+"""A table as it stands in its file, and its columns as numbers, times and texts, each parsed once.
+
+A file is read without changing a cell: CSV as text, Parquet with its own types. Nothing is guessed of what a cell
+means: one that cannot be read is pointed at.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +26,16 @@ import pandas as pd
 
 from cirl_gym.data.batch import LARGEST
 from cirl_gym.types import BoolArray, FloatArray, IntArray
+
+_SHOWN = 10
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):?(\d\d))?)?", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1)
+
+T = TypeVar("T")
 
 LINE = "line"
 """Name of the index of a table that came from a CSV file: its numbers are lines of the file, the header is line 1."""
@@ -147,17 +162,6 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name=ROW), axis=0)
 
 
-# MERGED: From cells to numbers, times and texts. Nothing is guessed: a cell that cannot be read is pointed at.
-
-_SHOWN = 10
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):?(\d\d))?)?", re.ASCII
-)
-_EPOCH = datetime(1970, 1, 1)
-
-
 @dataclass(frozen=True)
 class BadCell:
     """One cell that cannot be used."""
@@ -179,7 +183,7 @@ class RowNames:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> RowNames:
-        """Lines or rows of a frame read by :func:`~cirl_gym.tables.cells.read_table`, else positions from 0."""
+        """Lines or rows of a frame read by :func:`~cirl_gym.tables.sheet.read_table`, else positions from 0."""
         if frame.index.name in (LINE, ROW) and pd.api.types.is_integer_dtype(frame.index):
             return cls(str(frame.index.name), frame.index.to_numpy(dtype=np.int64))
         return cls("position", np.arange(len(frame)))
@@ -210,43 +214,11 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names[:_SHOWN]) + rest
 
 
-def cells_of(column: pd.Series[Any]) -> npt.NDArray[np.object_]:
-    """The cells as Python objects."""
-    return np.asarray(column.astype(object).to_numpy(), dtype=object)
-
-
 def is_missing(cell: object) -> bool:
     """An empty field, one of the words NA, NaN and NULL, None, or a missing value of pandas or NumPy."""
     if isinstance(cell, str):
         return cell.strip().lower() in ("", "na", "nan", "null")
     return cell is None or cell is pd.NA or cell is pd.NaT or (isinstance(cell, (float, np.floating)) and cell != cell)
-
-
-def empties(column: pd.Series[Any]) -> BoolArray:
-    """``[R]`` True where a cell is missing."""
-    cells = cells_of(column)
-    known = {cell: is_missing(cell) for cell in {cell for cell in cells if isinstance(cell, str)}}
-    found = [known[cell] if isinstance(cell, str) else is_missing(cell) for cell in cells]
-    return np.array(found, dtype=np.bool_)
-
-
-def numbers(column: pd.Series[Any]) -> tuple[FloatArray, BoolArray]:
-    """``[R]`` float64 values, NaN where missing or bad; ``[R]`` True where a cell is no number."""
-    values = np.full(len(column), np.nan)
-    bad = np.zeros(len(column), dtype=np.bool_)
-    known: dict[str, float | None] = {}
-    for i, cell in enumerate(cells_of(column)):
-        if isinstance(cell, str):
-            if cell not in known:
-                known[cell] = number(cell)
-            value = known[cell]
-        else:
-            value = number(cell)
-        if value is None:
-            bad[i] = True
-        else:
-            values[i] = value
-    return values, bad
 
 
 def number(cell: object) -> float | None:
@@ -259,74 +231,6 @@ def number(cell: object) -> float | None:
     if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
         return float(cell)
     return None
-
-
-def readings(column: pd.Series[Any], name: str) -> tuple[FloatArray, list[BadCell]]:
-    """``[R]`` readings, NaN where missing, and the cells that are no number or beyond what any reading is."""
-    values, bad = numbers(column)
-    cells = cells_of(column)
-    with np.errstate(invalid="ignore"):
-        huge = np.abs(values) > LARGEST
-    faults = [BadCell(name, int(i), f"{cells[i]!r} is not a number") for i in np.flatnonzero(bad)]
-    faults += [
-        BadCell(name, int(i), f"{cells[i]} is beyond {LARGEST:g}, which no reading is") for i in np.flatnonzero(huge)
-    ]
-    return values, faults
-
-
-def texts(column: pd.Series[Any], name: str) -> list[str | None]:
-    """The cells as text, exactly as they came; None where the cell is empty (the word "NA" is a text like any other).
-
-    Raises:
-        ValueError: floating-point numbers so large that two different ones may have been rounded to one.
-    """
-    exact = 2.0**24 if str(column.dtype).lower() == "float32" else 2.0**53
-    found: list[str | None] = []
-    for cell in cells_of(column):
-        if isinstance(cell, str):
-            found.append(cell if cell.strip() else None)
-        elif is_missing(cell):
-            found.append(None)
-        elif isinstance(cell, (float, np.floating)):
-            if abs(float(cell)) >= exact:
-                raise ValueError(
-                    f"column {name!r} holds floating-point numbers as large as {cell:.0f}, to which different ids may "
-                    "have been rounded: read it as text"
-                )
-            found.append(repr(float(cell)))
-        else:
-            found.append(str(cell))
-    return found
-
-
-def times(column: pd.Series[Any], name: str) -> tuple[FloatArray | IntArray, list[BadCell]]:
-    """``[R]`` times that can be compared (ISO times in microseconds), and the bad cells.
-
-    A column is either of numbers or of ISO times ("2020-01-31", "2020-01-31T08:30:00Z"), whichever most cells are.
-    Whole numbers stay whole numbers, so that large ones are not rounded.
-    """
-    cells = cells_of(column)
-    values, no_number = numbers(column)
-    missing = empties(column)
-    plain = not no_number.any()
-    moments = [None if plain else _moment(cell) for cell in cells]
-    iso = sum(m is not None for m in moments) > int((~no_number & ~missing).sum())
-    word = "an ISO time as most others" if iso else "a number or an ISO time (2020-01-31 or 2020-01-31T08:30)"
-    no_time = [m is None for m in moments] if iso else (no_number | np.isinf(values)).tolist()
-    faults = [
-        BadCell(name, i, "the time is empty" if missing[i] else f"{cells[i]!r} is not {word}")
-        for i in range(len(cells))
-        if missing[i] or no_time[i]
-    ]
-    if iso:
-        zones = {m[1] for m in moments if m is not None}
-        if len(zones) == 2:
-            odd = next(i for i, m in enumerate(moments) if m is not None and not m[1])
-            faults.append(BadCell(name, odd, f"{cells[odd]!r} has no time zone, but other cells have one"))
-        return np.array([0 if m is None else m[0] for m in moments], dtype=np.int64), faults
-    if not faults and all(_whole(cell) for cell in cells):
-        return np.array([int(cell) for cell in cells], dtype=np.int64), faults
-    return values, faults
 
 
 def _whole(cell: object) -> bool:
@@ -357,3 +261,150 @@ def _moment(cell: object) -> tuple[int, bool] | None:
     else:
         return None
     return (moment - offset - _EPOCH) // timedelta(microseconds=1), aware
+
+
+def _once(parse: Callable[[Sheet, str], T]) -> Callable[[Sheet, str], T]:
+    """What a column is read as is found once, whoever asks for it."""
+
+    @wraps(parse)
+    def parsed(sheet: Sheet, column: str) -> T:
+        key = parse.__name__, column
+        if key not in sheet.parsed:
+            sheet.parsed[key] = parse(sheet, column)
+        found: T = sheet.parsed[key]
+        return found
+
+    return parsed
+
+
+class Sheet:
+    """R rows of a table whose columns are parsed when they are asked for, and then only once.
+
+    Attributes:
+        frame: the table; it must not be changed.
+        columns: the names of its columns.
+        rows: what to call its rows in messages.
+
+    Raises:
+        ValueError: a column has no name, one that is no text, or that of another.
+    """
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+        self.columns = check_names(list(frame.columns), "the table")
+        self.rows = RowNames.of(frame)
+        self.parsed: dict[tuple[str, str], Any] = {}
+
+    @classmethod
+    def of(cls, table: pd.DataFrame | Sheet) -> Sheet:
+        """A sheet as it is, a frame as a sheet."""
+        return table if isinstance(table, Sheet) else cls(table)
+
+    def __len__(self) -> int:
+        """R, the number of rows."""
+        return len(self.frame)
+
+    def without_repeats(self) -> Sheet:
+        """The rows of which none is in every cell the same as one before it."""
+        repeats = self.frame.astype(str).duplicated()
+        return Sheet(self.frame[~repeats]) if repeats.any() else self
+
+    @_once
+    def cells(self, column: str) -> npt.NDArray[np.object_]:
+        """``[R]`` the cells as Python objects."""
+        return np.asarray(self.frame[column].astype(object).to_numpy(), dtype=object)
+
+    @_once
+    def missing(self, column: str) -> BoolArray:
+        """``[R]`` True where a cell is missing."""
+        cells = self.cells(column)
+        known = {cell: is_missing(cell) for cell in {cell for cell in cells if isinstance(cell, str)}}
+        found = [known[cell] if isinstance(cell, str) else is_missing(cell) for cell in cells]
+        return np.array(found, dtype=np.bool_)
+
+    @_once
+    def numbers(self, column: str) -> tuple[FloatArray, BoolArray]:
+        """``[R]`` float64 values, NaN where missing or bad; ``[R]`` True where a cell is no number."""
+        cells = self.cells(column)
+        known = {cell: number(cell) for cell in {cell for cell in cells if isinstance(cell, str)}}
+        found = [known[cell] if isinstance(cell, str) else number(cell) for cell in cells]
+        bad = np.array([value is None for value in found], dtype=np.bool_)
+        return np.array([np.nan if value is None else value for value in found], dtype=np.float64), bad
+
+    @_once
+    def readings(self, column: str) -> tuple[FloatArray, list[BadCell]]:
+        """``[R]`` readings, NaN where missing, and the cells that are no number or beyond what any reading is."""
+        (values, bad), cells = self.numbers(column), self.cells(column)
+        with np.errstate(invalid="ignore"):
+            huge = np.abs(values) > LARGEST
+        faults = [BadCell(column, int(i), f"{cells[i]!r} is not a number") for i in np.flatnonzero(bad)]
+        faults += [
+            BadCell(column, int(i), f"{cells[i]} is beyond {LARGEST:g}, which no reading is")
+            for i in np.flatnonzero(huge)
+        ]
+        return values, faults
+
+    @_once
+    def texts(self, column: str) -> list[str | None]:
+        """``[R]`` the cells as text, exactly as they came; None where one is empty ("NA" is a text like any other).
+
+        Raises:
+            ValueError: floating-point numbers so large that two different ones may have been rounded to one.
+        """
+        exact = 2.0**24 if str(self.frame[column].dtype).lower() == "float32" else 2.0**53
+        found: list[str | None] = []
+        for cell in self.cells(column):
+            if isinstance(cell, str):
+                found.append(cell if cell.strip() else None)
+            elif is_missing(cell):
+                found.append(None)
+            elif isinstance(cell, (float, np.floating)):
+                if abs(float(cell)) >= exact:
+                    raise ValueError(
+                        f"column {column!r} holds floating-point numbers as large as {cell:.0f}, to which different "
+                        "ids may have been rounded: read it as text"
+                    )
+                found.append(repr(float(cell)))
+            else:
+                found.append(str(cell))
+        return found
+
+    @_once
+    def codes(self, column: str) -> IntArray:
+        """``[R]`` equal numbers where the texts of a column are equal; empty cells are -1."""
+        codes, _ = pd.factorize(np.array(self.texts(column), dtype=object))
+        return np.asarray(codes, dtype=np.int64)
+
+    @_once
+    def distinct(self, column: str) -> int:
+        """The number of different values, without the empty cells."""
+        return int(pd.Series(self.cells(column)[~self.missing(column)]).nunique())
+
+    @_once
+    def times(self, column: str) -> tuple[FloatArray | IntArray, list[BadCell]]:
+        """``[R]`` times that can be compared (ISO times in microseconds), and the bad cells.
+
+        A column is either of numbers or of ISO times ("2020-01-31", "2020-01-31T08:30:00Z"), whichever most cells are.
+        Whole numbers stay whole numbers, so that large ones are not rounded.
+        """
+        cells, missing = self.cells(column), self.missing(column)
+        values, no_number = self.numbers(column)
+        plain = not no_number.any()
+        moments = [None if plain else _moment(cell) for cell in cells]
+        iso = sum(m is not None for m in moments) > int((~no_number & ~missing).sum())
+        word = "an ISO time as most others" if iso else "a number or an ISO time (2020-01-31 or 2020-01-31T08:30)"
+        no_time = [m is None for m in moments] if iso else (no_number | np.isinf(values)).tolist()
+        faults = [
+            BadCell(column, i, "the time is empty" if missing[i] else f"{cells[i]!r} is not {word}")
+            for i in range(len(cells))
+            if missing[i] or no_time[i]
+        ]
+        if iso:
+            zones = {m[1] for m in moments if m is not None}
+            if len(zones) == 2:
+                odd = next(i for i, m in enumerate(moments) if m is not None and not m[1])
+                faults.append(BadCell(column, odd, f"{cells[odd]!r} has no time zone, but other cells have one"))
+            return np.array([0 if m is None else m[0] for m in moments], dtype=np.int64), faults
+        if not faults and all(_whole(cell) for cell in cells):
+            return np.array([int(cell) for cell in cells], dtype=np.int64), faults
+        return values, faults
