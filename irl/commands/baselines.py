@@ -17,7 +17,8 @@ from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl.checks.metrics import RETURN_EPISODES
-from irl.report.baselines_console import print_baselines
+from irl.report.comparison import report_of_baselines
+from irl.report.renderers import show
 from irl.result.baselines import METHODS, SCHEMA, Baselines, Row, chosen_methods
 from irl.result.records import build, plain
 from irl.result.result import installed_versions
@@ -121,7 +122,7 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
         notes=_notes(given, config.quick, methods),
     )
     found.write(folder / BASELINES)
-    print_baselines(found, folder)
+    show(report_of_baselines(found, folder), Console(highlight=False))
     if found.failed:
         told = "; ".join(f"{name}: {error}" for name, error in found.failed.items())
         raise ValueError(f"{len(found.failed)} of {len(methods)} methods failed ({told}); the others are in {folder}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
@@ -21,7 +22,8 @@ from cirl_gym.types import Policy
 from cirl_gym.worlds.flipped import Patients, PatientsWorld
 from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
 from irl.evaluation import ConstantPolicy
-from irl.report.diagnosis import print_diagnosis, render_diagnosis
+from irl.report.diagnosis import report_of_diagnosis
+from irl.report.renderers import render, show
 from irl.result.run_folder import expert_of_run, forbidden, settings_of_run, whole_run
 from irl.stages import stages
 from irl.studies.diagnosis import Diagnosis, Material, Truth, diagnose
@@ -60,8 +62,8 @@ def diagnose_run(
             folder.mkdir(parents=True, exist_ok=True)
         found = diagnose(material, truth, rng, shown.stage, steps)
     found.write(folder / "diagnostics.json")
-    write_text(folder / "diagnostics.html", render_diagnosis(found))
-    print_diagnosis(found, folder)
+    write_text(folder / "diagnostics.html", render(report_of_diagnosis(found)))
+    show(report_of_diagnosis(found, folder), Console(highlight=False))
     return found
 
 

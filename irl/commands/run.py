@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
@@ -21,8 +22,8 @@ from irl import evaluation as findings
 from irl.checks.held_out import agreement_over_time
 from irl.checks.metrics import RETURN_EPISODES
 from irl.pipeline import Fit, fit, simulate
-from irl.report.console import print_result
-from irl.report.page import render
+from irl.report.renderers import render, show
+from irl.report.run import report_of
 from irl.report.what_if import imagine
 from irl.result.posterior_file import POSTERIOR, save_posterior
 from irl.result.result import Result, installed_versions
@@ -164,10 +165,11 @@ def _finish(out: Path, result: Result, found: Fit, train: Batch, test: Batch, ex
     save_posterior(found.posterior, out / POSTERIOR)
     if expert is not None:
         expert.agent.save(out / "expert.npz")
-    write_text(out / "report.html", render(result, imagine(found.model.model, test, outcomes=found.feature_map.read)))
+    what_if = imagine(found.model.model, test, outcomes=found.feature_map.read)
+    write_text(out / "report.html", render(report_of(result, what_if)))
     result.write(out / "result.json")
     remove(out)
-    print_result(result, out)
+    show(report_of(result, folder=out), Console(highlight=False))
 
 
 def _ranges(feature_map: FeatureMap) -> dict[str, list[float]]:

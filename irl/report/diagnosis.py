@@ -1,163 +1,31 @@
-"""The numbers of a diagnosis as rows of text, for the console and the page alike."""
+"""A diagnosis as a report: plain sentences that say no more than its numbers bear, tables and pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from rich.console import Console
-from rich.text import Text
 
 from cirl_gym.diagnostics.calibration import Coverage
-from cirl_gym.outcome_models.errors import PredictionError
-from irl.report import diagnosis as rows
-from irl.report.console import text_table
 from irl.report.drawing import BLUE, GREY, ORANGE, legend, svg, tidy
-from irl.report.page import render_page
-from irl.report.rows import Rows, percent, short
-from irl.studies.diagnosis import Diagnosis, ErrorsAhead
-
-
-def error_head(errors: ErrorsAhead) -> list[str]:
-    """Names of the columns of :func:`error_rows`."""
-    head = ["steps ahead", "model"]
-    if errors.oracle is not None:
-        head += ["noise alone", "ratio"]
-    if errors.unchanged is not None:
-        head.append("nothing changes")
-    return [*head, "predictions"]
-
-
-def error_rows(errors: ErrorsAhead) -> Rows:
-    """Steps ahead, pooled errors on the scale of phi, number of predictions."""
-    rows = []
-    for k, error in enumerate(errors.model):
-        row = [str(k + 1), f"{error.pooled:.4f}"]
-        if errors.oracle is not None and errors.ratio is not None:
-            ratio = errors.ratio[k]
-            row += [f"{errors.oracle[k].pooled:.4f}", "" if ratio is None else f"{ratio:.3f}"]
-        if errors.unchanged is not None:
-            row.append(f"{errors.unchanged[k].pooled:.4f}")
-        rows.append([*row, f"{error.n:,}"])
-    return rows
-
-
-def selected(rows: Rows) -> Rows:
-    """Some of the rows of :func:`error_rows`, enough for a console: steps 1, 2, 3, 5, 10, 20, .. and the last."""
-    shown = {1, 2, 3, 5, *range(10, len(rows), 10), len(rows)}
-    return [row for row in rows if int(row[0]) in shown]
-
-
-def feature_head(features: Sequence[str]) -> list[str]:
-    """Names of the columns of :func:`feature_rows`."""
-    return ["steps ahead", *features]
-
-
-def feature_rows(errors: Sequence[PredictionError], *, raw: bool) -> Rows:
-    """Steps ahead, error of every feature: raw units, or scaled by phi's ranges."""
-    return [[str(k), *map(short, error.raw if raw else error.scaled)] for k, error in enumerate(errors, start=1)]
-
-
-def normaliser_rows(found: Diagnosis) -> Rows:
-    """Outcome, the raw value that becomes 0, the one that becomes 1, and the range that errors are in units of."""
-    return [[name, short(low), short(high), short(high - low)] for name, (low, high) in found.normaliser.items()]
-
-
-def probe_rows(found: Diagnosis) -> Rows:
-    """What is seen, accuracy, majority, gain with its standard error, log-loss, that of the frequencies."""
-    probes = {**found.probes, "history": found.propensity.quality}
-    return [
-        [
-            name,
-            percent(probe.accuracy),
-            percent(probe.majority),
-            f"{100 * (probe.accuracy - probe.majority):.1f} ± {100 * probe.standard_error:.1f}",
-            f"{probe.log_loss:.3f}",
-            f"{probe.base_log_loss:.3f}",
-        ]
-        for name, probe in probes.items()
-    ]
-
-
-PROBE_HEAD = ["seen", "accuracy", "most frequent", "gain, points", "log-loss", "of frequencies"]
-
-
-def overlap_rows(found: Diagnosis) -> Rows:
-    """Which action, share of steps at which it was rare: as estimated, and in truth where that is known."""
-    both = [found.propensity.estimated, *([] if found.propensity.true is None else [found.propensity.true])]
-    rows = [["the action taken", *(percent(one.taken) for one in both)]]
-    rows.append(["any action", *(percent(one.any) for one in both)])
-    for a, name in enumerate(found.actions):
-        rows.append([f"action {name}", *(percent(one.by_action[a]) for one in both)])
-    return rows
-
-
-def overlap_head(found: Diagnosis) -> list[str]:
-    """Names of the columns of :func:`overlap_rows`."""
-    head = ["propensity below " + f"{found.propensity.estimated.threshold:g}", "estimated"]
-    return head if found.propensity.true is None else [*head, "true"]
-
-
-def coverage_head(found: Diagnosis) -> list[str]:
-    """Names of the columns of :func:`coverage_rows`."""
-    return ["interval", "outcomes inside", "away from limits", *found.features]
-
-
-def coverage_rows(found: Diagnosis) -> Rows:
-    """Nominal level, share inside, share inside where no limit is near, share of every feature."""
-    return [
-        [
-            f"{100 * entry.level:g} %",
-            percent(entry.pooled),
-            "" if entry.free is None else percent(entry.free),
-            *map(percent, entry.features),
-        ]
-        for entry in found.intervals
-    ]
-
-
-def end_rows(found: Diagnosis) -> Rows:
-    """Bin, steps in it, mean predicted probability, share that ended."""
-    return [
-        [f"{b.low:g} to {b.high:g}", f"{b.n:,}", f"{b.predicted:.4f}", f"{b.observed:.4f}"] for b in found.ends.bins
-    ]
-
-
-END_HEAD = ["predicted probability", "steps", "mean predicted", "ended"]
-
-
-def support_rows(found: Diagnosis) -> Rows:
-    """Policy, share of steps outside the range of the data, share of rare actions, mean length."""
-    return [[name, percent(one.outside), percent(one.rare), f"{one.steps:.1f}"] for name, one in found.support.items()]
-
-
-SUPPORT_HEAD = ["policy", "outside the data's range", "rare actions", "mean length"]
-
-
-def course_head(found: Diagnosis) -> list[str]:
-    """Names of the columns of :func:`course_rows`."""
-    return ["policy", *(f"{name}, largest gap" for name in found.outcomes), "steps compared"]
-
-
-def course_rows(found: Diagnosis) -> Rows:
-    """Policy, largest gap of every outcome between mean courses, and when; empty without a simulator."""
-    if found.counterfactual is None:
-        return []
-    return [
-        [
-            f"always {name}",
-            *(f"{percent(gap)} at {step}" for gap, step in zip(one.largest, one.step, strict=True)),
-            str(one.steps),
-        ]
-        for name, one in found.counterfactual.courses.items()
-    ]
-
-
-# MERGED: What a diagnosis says in plain sentences. Nothing is said that its numbers do not bear.
+from irl.report.section import (
+    Details,
+    Line,
+    Paragraph,
+    Part,
+    Picture,
+    Report,
+    Section,
+    Table,
+    explained,
+    percent,
+    short,
+)
+from irl.studies.diagnosis import Counterfactual, Diagnosis, ErrorsAhead
 
 FACTUAL, FLIPPED = 1.05, 1.1
 """Up to this ratio to the error of noise alone, one step ahead, predictions count as good as the data allow."""
@@ -306,7 +174,202 @@ def _support(found: Diagnosis) -> list[str]:
     return sentences
 
 
-# MERGED: Pictures of a diagnosis.
+def report_of_diagnosis(found: Diagnosis, folder: Path | None = None) -> Report:
+    """The sentences and the numbers behind them.
+
+    Args:
+        found: what was found.
+        folder: where its files were written; None says nothing about files.
+    """
+    sections = [_errors_section(found), _treatment_section(found), _calibration_section(found), _support_section(found)]
+    if folder is not None:
+        written = Line(f"Written to {folder}: diagnostics.html, diagnostics.json")
+        sections.append(Section("files", "Files", terminal=(written,)))
+    return Report("How far the outcome model can be believed", verdicts(found), tuple(sections))
+
+
+def _errors_section(found: Diagnosis) -> Section:
+    both = found.counterfactual
+    factual = _error_table("Errors for the actions that were taken", found.factual)
+    scaled = Table(
+        "Ranges by which outcomes are scaled",
+        ["outcome", "becomes 0", "becomes 1", "range"],
+        [[name, short(low), short(high), short(high - low)] for name, (low, high) in found.normaliser.items()],
+    )
+    terms = explained(
+        f"From every history of {found.episodes['test']} held-out episodes, the model is rolled ahead on its own "
+        "predictions and compared with what followed. An error is the root of the mean square over all predictions, "
+        "summed over outcomes that are scaled by the ranges below.",
+        "“Nothing changes” predicts the last observation. What is not below it has learnt nothing."
+        if both is None
+        else "“Noise alone” is the error of the simulator's own expectation on the very same rows: nobody can do "
+        "better on average, but for chance. For the other actions, the simulator was run again from every history with "
+        "the same patient and the same noise, and the other action at every step.",
+        (
+            "Nobody saw what would have followed other actions. A small error for the actions taken does not prove "
+            "that those predictions are right."
+            if both is None
+            else "Real patients are not this simulator."
+        )
+        + " Far ahead only long episodes count.",
+    )
+    page: list[Part] = [Picture(partial(errors_svg, found)), terms, factual]
+    shown = [_for_terminal(factual, "Errors for the actions taken"), scaled.titled("Scaled by")]
+    by_feature: tuple[Part, ...] = _feature_tables("Actions taken", found, found.factual)
+    if both is not None:
+        flipped, paths = _error_table("Errors for the other actions", both.flipped), _mean_paths(found, both)
+        true = (
+            "Against the true expectation, which has no noise in it, predictions one step ahead for the actions not "
+            f"taken are off by {both.expected.pooled:.4g}."
+        )
+        page += [flipped, Paragraph(true), paths]
+        shown.insert(1, _for_terminal(flipped, "Errors for the other actions, same patients and noise"))
+        shown.append(paths.titled("Mean courses against the simulator, in ranges"))
+        by_feature += _feature_tables("Other actions", found, both.flipped)
+    page += [scaled, Details("Feature by feature", by_feature)]
+    return Section("errors", "Errors of predicted outcomes", tuple(page), tuple(shown))
+
+
+def _error_table(title: str, errors: ErrorsAhead) -> Table:
+    """Steps ahead, pooled errors on the scale of phi, number of predictions."""
+    head = ["steps ahead", "model"]
+    if errors.oracle is not None:
+        head += ["noise alone", "ratio"]
+    if errors.unchanged is not None:
+        head.append("nothing changes")
+    rows = []
+    for k, error in enumerate(errors.model):
+        row = [str(k + 1), f"{error.pooled:.4f}"]
+        if errors.oracle is not None and errors.ratio is not None:
+            ratio = errors.ratio[k]
+            row += [f"{errors.oracle[k].pooled:.4f}", "" if ratio is None else f"{ratio:.3f}"]
+        if errors.unchanged is not None:
+            row.append(f"{errors.unchanged[k].pooled:.4f}")
+        rows.append([*row, f"{error.n:,}"])
+    return Table(title, [*head, "predictions"], rows)
+
+
+def _for_terminal(errors: Table, title: str) -> Table:
+    """Some of the rows, enough for a terminal: steps 1, 2, 3, 5, 10, 20, .. and the last."""
+    steps = {1, 2, 3, 5, *range(10, len(errors.rows), 10), len(errors.rows)}
+    rows = [row for row in errors.rows if int(row[0]) in steps]
+    return Table(f"{title} (roots of mean squares, outcomes scaled)", errors.head, rows)
+
+
+def _feature_tables(title: str, found: Diagnosis, errors: ErrorsAhead) -> tuple[Table, Table]:
+    """Steps ahead, error of every feature: scaled by phi's ranges, and in raw units."""
+
+    def table(kind: str, features: Sequence[str], values: Sequence[Sequence[float]]) -> Table:
+        rows = [[str(k), *map(short, of_step)] for k, of_step in enumerate(values, start=1)]
+        return Table(f"{title}, {kind}", ["steps ahead", *features], rows)
+
+    return (
+        table("scaled", found.outcomes, [error.scaled for error in errors.model]),
+        table("raw units", found.features, [error.raw for error in errors.model]),
+    )
+
+
+def _mean_paths(found: Diagnosis, both: Counterfactual) -> Table:
+    """Policy, largest gap of every outcome between mean paths, and when."""
+    rows = [
+        [
+            f"always {name}",
+            *(f"{percent(gap)} at {step}" for gap, step in zip(one.largest, one.step, strict=True)),
+            str(one.steps),
+        ]
+        for name, one in both.courses.items()
+    ]
+    head = ["policy", *(f"{name}, largest gap" for name in found.outcomes), "steps compared"]
+    return Table("Mean courses in the model against the simulator, in ranges", head, rows)
+
+
+def _treatment_section(found: Diagnosis) -> Section:
+    probes = {**found.probes, "history": found.propensity.quality}
+    told = [
+        [
+            name,
+            percent(probe.accuracy),
+            percent(probe.majority),
+            f"{100 * (probe.accuracy - probe.majority):.1f} ± {100 * probe.standard_error:.1f}",
+            f"{probe.log_loss:.3f}",
+            f"{probe.base_log_loss:.3f}",
+        ]
+        for name, probe in probes.items()
+    ]
+    head = ["seen", "accuracy", "most frequent", "gain, points", "log-loss", "of frequencies"]
+    classifier = Table("A fresh classifier of the action", head, told)
+    estimated, true = found.propensity.estimated, found.propensity.true
+    known = [estimated, *([] if true is None else [true])]
+    rare = [["the action taken", *(percent(one.taken) for one in known)]]
+    rare.append(["any action", *(percent(one.any) for one in known)])
+    rare += [[f"action {name}", *(percent(one.by_action[a]) for one in known)] for a, name in enumerate(found.actions)]
+    head = [f"propensity below {estimated.threshold:g}", "estimated", *([] if true is None else ["true"])]
+    overlap = Table("Overlap: share of steps", head, rare)
+    terms = explained(
+        "How well a fresh classifier, trained on the training episodes, names the actions of held-out patients from "
+        "what it sees: the state that the model keeps of a history, or the parts of it: the window of last "
+        "observations and actions, the memory of its network, and the representation that the predictions are made "
+        "from.",
+        "A balanced representation tells no more than the most frequent action does. The last row sees the history "
+        "itself and the time: its probabilities are the propensities of the next table.",
+        "Another classifier might find more.",
+    )
+    between = Paragraph("Where an action had next to no chance, the data hold next to nothing about it.")
+    shown = (classifier.titled("Which action was taken"), overlap.titled("Overlap, share of steps"))
+    return Section("treatment", "Which action was taken", (terms, classifier, between, overlap), shown)
+
+
+def _calibration_section(found: Diagnosis) -> Section:
+    inside = [
+        [
+            f"{100 * entry.level:g} %",
+            percent(entry.pooled),
+            "" if entry.free is None else percent(entry.free),
+            *map(percent, entry.features),
+        ]
+        for entry in found.intervals
+    ]
+    head = ["interval", "outcomes inside", "away from limits", *found.features]
+    intervals = Table("Outcomes inside intervals", head, inside)
+    ends = Table(
+        "Ends of episodes",
+        ["predicted probability", "steps", "mean predicted", "ended"],
+        [[f"{b.low:g} to {b.high:g}", f"{b.n:,}", f"{b.predicted:.4f}", f"{b.observed:.4f}"] for b in found.ends.bins],
+    )
+    source = (
+        f"Intervals come from what {found.members} models disagree about and from the noise around them."
+        if found.members > 1
+        else "Intervals come from the noise around one model's prediction; what the model does not know is not in them."
+    )
+    limits = (
+        "An outcome that stops at a limit has no noise there and lies inside any interval: the third column leaves "
+        "such predictions out."
+    )
+    counted = (
+        f"{found.ends.expected:.1f} ends were expected, {found.ends.observed} observed (standard deviation "
+        f"{found.ends.deviation:.1f} if the probabilities are right)."
+    )
+    page = (
+        Picture(partial(calibration_svg, found)),
+        Paragraph(f"{source} {limits}"),
+        intervals,
+        Paragraph(counted),
+        ends,
+    )
+    # Every feature's share is on the page.
+    shown = (Table("Intervals", head[:3], [row[:3] for row in inside]), ends)
+    return Section("calibration", "Calibration", page, shown)
+
+
+def _support_section(found: Diagnosis) -> Section:
+    rows = [[name, percent(one.outside), percent(one.rare), f"{one.steps:.1f}"] for name, one in found.support.items()]
+    table = Table("Roll-outs in the model", ["policy", "outside the data's range", "rare actions", "mean length"], rows)
+    says = (
+        "Policies acting in the model from the first observations of the held-out episodes: at how many of their steps "
+        "an outcome leaves the range of the training data, and at how many the experts would hardly ever have done the "
+        f"same (estimated propensity below {found.propensity.estimated.threshold}). Predictions there are extrapolated."
+    )
+    return Section("support", "Where roll-outs go", (Paragraph(says), table), (table,))
 
 
 def errors_svg(found: Diagnosis) -> str:
@@ -368,56 +431,3 @@ def calibration_svg(found: Diagnosis) -> str:
 
     said = "; ".join(f"{percent(entry.level)} promised, {percent(entry.pooled)} inside" for entry in found.intervals)
     return svg("intervals", f"Intervals: {said}", 2.8, draw)
-
-
-# MERGED: A diagnosis as readable text on the console.
-
-
-def print_diagnosis(found: Diagnosis, folder: Path | None = None, console: Console | None = None) -> None:
-    """Print the verdicts and the numbers behind them.
-
-    Args:
-        found: what was found.
-        folder: where its files were written; None says nothing about files.
-        console: where to print; default: standard output.
-    """
-    shown = console or Console(highlight=False)
-    shown.print()
-    for sentence in verdicts(found):
-        shown.print(Text(sentence, style="bold"))
-    shown.print()
-    errors = {"Errors for the actions taken": found.factual}
-    if found.counterfactual is not None:
-        errors["Errors for the other actions, same patients and noise"] = found.counterfactual.flipped
-    for title, part in errors.items():
-        content = rows.selected(rows.error_rows(part))
-        shown.print(text_table(f"{title} (roots of mean squares, outcomes scaled)", rows.error_head(part), content))
-    head = ["outcome", "becomes 0", "becomes 1", "range"]
-    shown.print(text_table("Scaled by", head, rows.normaliser_rows(found)))
-    if found.counterfactual is not None:
-        title = "Mean courses against the simulator, in ranges"
-        shown.print(text_table(title, rows.course_head(found), rows.course_rows(found)))
-    shown.print(text_table("Which action was taken", rows.PROBE_HEAD, rows.probe_rows(found)))
-    shown.print(text_table("Overlap, share of steps", rows.overlap_head(found), rows.overlap_rows(found)))
-    coverage = [row[:3] for row in rows.coverage_rows(found)]  # every feature's share is in the files
-    shown.print(text_table("Intervals", rows.coverage_head(found)[:3], coverage))
-    shown.print(text_table("Ends of episodes", rows.END_HEAD, rows.end_rows(found)))
-    shown.print(text_table("Roll-outs in the model", rows.SUPPORT_HEAD, rows.support_rows(found)))
-    if folder is not None:
-        shown.print(Text(f"Written to {folder}: diagnostics.html, diagnostics.json"), soft_wrap=True)
-
-
-# MERGED: A diagnosis as one self-contained HTML page.
-
-
-def render_diagnosis(found: Diagnosis) -> str:
-    """The page as text. It loads nothing from anywhere, and every name from a table is escaped."""
-    return render_page(
-        "diagnostics.html",
-        found=found,
-        verdicts=verdicts(found),
-        rows=rows,
-        flipped=None if found.counterfactual is None else found.counterfactual.flipped,
-        errors_picture=Markup(errors_svg(found)),
-        calibration_picture=Markup(calibration_svg(found)),
-    )

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from irl.report.rows import percent, signed
+from irl.report.section import percent, signed
 from irl.report.what_if import WhatIf
 from irl.result.records import AgreementOverTime
 from irl.result.result import Result
@@ -143,9 +143,6 @@ def what_if_svg(what_if: WhatIf) -> str:
     return svg("what-if", label, 0.6 + (2.0 if columns == 1 else 1.6) * lines, draw)
 
 
-# MERGED: Agreement with held-out decisions over time, as inline SVG.
-
-
 def agreement_svg(over_time: AgreementOverTime) -> str:
     """Share of decisions met at every step, above how many episodes are still going on."""
 
@@ -167,9 +164,6 @@ def agreement_svg(over_time: AgreementOverTime) -> str:
 
     ends = f"{percent(over_time.cirl[0])} at step 0, {percent(over_time.cirl[-1])} at step {len(over_time.cirl) - 1}"
     return svg("agreement", f"Decisions met over time by the learnt weights: {ends}", 3.4, draw)
-
-
-# MERGED: Regret along all allowed pairs of weights, as inline SVG.
 
 
 def regret_svg(result: Result) -> str:
@@ -200,8 +194,6 @@ def regret_svg(result: Result) -> str:
     best = w[int(regret.argmin())]
     return svg("regret", f"Regret of all pairs of weights, least at {signed(best[0])}, {signed(best[1])}", 3.0, draw)
 
-
-# MERGED: How a picture of a report looks, and how it becomes part of a page.
 
 # Colours by Okabe and Ito (the yellow ones darkened), which people with every kind of colour vision can tell apart;
 # marker and dash go along, and the lengths differ, so that many actions still look different.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import shutil
@@ -11,8 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from sample_result import features_of
+from shown import printed
 from small_agents import tumour_batch
 from small_batches import batch_of
 from small_dsfn import TINY as TINY_DSFN
@@ -28,7 +27,7 @@ from irl.commands import baselines as baselines_command
 from irl.commands import run as commands
 from irl.commands.baselines import BaselinesConfig, baselines_run, stored_row
 from irl.commands.cli import main
-from irl.report.baselines_console import print_baselines
+from irl.report.comparison import report_of_baselines
 from irl.result.baselines import METHODS, PAPER, Baselines, Row, chosen_methods
 from irl.result.result import Result
 from irl.settings import FitConfig
@@ -531,9 +530,7 @@ def whole_table(d: int, truth: bool) -> Baselines:
 @pytest.mark.parametrize(("d", "truth"), [(2, True), (15, False)])
 def test_what_is_printed_fits_and_is_never_markup(d, truth):
     found = whole_table(d, truth)
-    console = Console(width=80, record=True, file=io.StringIO())
-    print_baselines(found, console=console)
-    text = console.export_text()
+    text = printed(report_of_baselines(found), width=80)
     assert "loop: [red] rounds" in text
     assert max(map(len, text.splitlines())) <= 80
     for name in (*METHODS.values(), "most frequent"):

@@ -34,9 +34,9 @@ from gymnasium.wrappers import NormalizeObservation
 from known_model import PHI, KnownModel, every_plan, plain_state
 from outcome_batches import MODELS, random_model
 from recurrent_networks import episodes
-from rich.console import Console
 from sample_result import sample_result
 from scripted import Scripted
+from shown import printed_result
 from small_agents import TINY, known_agent, known_problem, tumour_agent, tumour_batch
 from small_batches import batch_of
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -57,7 +57,6 @@ from irl.commands import run as commands
 from irl.evaluation import ConstantPolicy, mean_lengths, recorded_rounds
 from irl.max_margin.feature_expectations import expert_mu, phi_along
 from irl.pipeline import fit, simulate
-from irl.report.console import print_result
 from irl.settings import FitConfig
 from irl.stages import stages
 
@@ -101,9 +100,8 @@ def test_case_16_both_lengths_are_measured_and_shown():
         model=SimpleNamespace(model=model), agent=SimpleNamespace(horizon=4), policy=Scripted(0.5, seed=1)
     )
     assert mean_lengths(found, batch_of([0], [0, 1], [0, 1, 1], n_actions=3)) == (2.0, 4.0)
-    console = Console(width=100, record=True)
-    print_result(sample_result(), None, console)
-    assert "17.3 of the experts, 16.9 of the recovered policy" in " ".join(console.export_text().split())
+    shown = printed_result(sample_result())
+    assert "17.3 of the experts, 16.9 of the recovered policy" in " ".join(shown.split())
 
 
 # --- case 17: raw units -----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 
@@ -10,16 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 from sample_result import sample_result
+from shown import printed
 from tiny_run import refused, tiny_demo
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.files import read_arrays, write_arrays
 from irl.commands import run as commands
 from irl.commands.cli import main
-from irl.commands.compare import compare_runs, headline, print_comparison
+from irl.commands.compare import compare_runs
 from irl.preferences.posterior import PosteriorResult
+from irl.report.comparison import comparison_sentence, report_of_comparison
 from irl.result.posterior_file import load_preferences, save_posterior
 from irl.studies.comparison import Preferences, compare, on_scale, thinned
 
@@ -303,10 +303,8 @@ def test_what_is_printed_fits_and_is_never_markup(tmp_path):
     told = compare(
         found(-0.3, names=("[red]volume[/red]", "z")), found(-0.3, run="[b]", names=("[red]volume[/red]", "z"))
     )
-    assert headline(told) == "By the 90 % intervals, no weight differs between the two runs."
-    console = Console(width=80, record=True, file=io.StringIO())
-    print_comparison(told, tmp_path, console)
-    text = console.export_text()
+    assert comparison_sentence(told) == "By the 90 % intervals, no weight differs between the two runs."
+    text = printed(report_of_comparison(told, tmp_path), width=80)
     assert "[red]volume[/red]" in text
     assert "B: [b]" in text
     assert max(map(len, text.splitlines()[:-1])) <= 80

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from contextlib import nullcontext
@@ -11,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from outcome_batches import linear_system, random_model
-from rich.console import Console
+from shown import printed
 from tiny_run import icu_stays, tiny_demo, tiny_explain
 
 from cirl_gym.data.batch import Batch
@@ -21,7 +20,8 @@ from irl.commands import run as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import diagnose_run
 from irl.evaluation import ConstantPolicy
-from irl.report.diagnosis import print_diagnosis, render_diagnosis, verdicts
+from irl.report.diagnosis import report_of_diagnosis, verdicts
+from irl.report.renderers import render
 from irl.studies.diagnosis import Diagnosis, ErrorsAhead, Material, diagnose
 
 HOSTILE = "<script>alert(1)</script> [red]"
@@ -149,17 +149,16 @@ def test_the_page_holds_the_numbers_and_no_markup_of_strangers(of_table):
         actions=(HOSTILE, "1"),
         support={HOSTILE: found.support["random"]},
     )
-    page = render_diagnosis(named)
+    page = render(report_of_diagnosis(named))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert page.rstrip().endswith("</html>")
     assert f"{found.factual.model[0].pooled:.4f}" in page
     assert "http" not in page.replace("http-equiv", "")
-    assert render_diagnosis(named) == page
-    text = io.StringIO()
-    print_diagnosis(named, console=Console(file=text, width=200))
-    assert "[red]" in text.getvalue()
-    assert f"{found.factual.model[0].pooled:.4f}" in text.getvalue()
+    assert render(report_of_diagnosis(named)) == page
+    text = printed(report_of_diagnosis(named), width=200)
+    assert "[red]" in text
+    assert f"{found.factual.model[0].pooled:.4f}" in text
 
 
 def test_a_new_run_takes_a_diagnosis_away(demo_run, of_demo, tmp_path, monkeypatch):
@@ -243,7 +242,7 @@ def test_networks_ensembles_and_three_actions_are_diagnosed(kind):
     # A model with random weights is neither good nor sure of the right things.
     assert "no better than" in " ".join(verdicts(found))
     assert json.dumps(found.as_dict(), allow_nan=False)
-    assert render_diagnosis(found)
+    assert render(report_of_diagnosis(found))
 
 
 def test_ratios_are_unknown_where_the_oracle_makes_no_error(of_demo):

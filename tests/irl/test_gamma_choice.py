@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from exact_experts import NEGATIVE, ExactAgent, drawn
 from posteriors import posterior_like
-from rich.console import Console
 from sample_result import sample_result
+from shown import page_of, printed_result, rows_of
 from small_batches import batch_of
 from tiny_run import tiny_demo, tiny_fit
 from tumour_experts import QUICK, expert_of, played, solved
@@ -19,9 +18,7 @@ from irl.commands import run as commands
 from irl.commands.cli import main
 from irl.pipeline import fit, simulate
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
-from irl.report.console import print_result
-from irl.report.page import render
-from irl.report.rows import MINUS, gamma_rows, gamma_weight_rows, signed
+from irl.report.section import MINUS, signed
 from irl.result.posterior_file import load_preferences
 from irl.result.records import GammaChoice, GammaTried, check_gammas
 from irl.result.sentences import TRADE_OFF, gamma_sentences
@@ -228,25 +225,24 @@ class TestSentences:
 class TestShown:
     def test_every_number_is_in_the_page_and_on_the_console(self):
         result = sample_result(2)
-        page, out = render(result), io.StringIO()
-        print_result(result, console=Console(file=out, width=100, color_system=None))
+        page, shown = page_of(result), printed_result(result)
         for one in result.gammas.tried:
             for number in (one.log_likelihood, one.difference):
                 assert signed(number, 4) in page
-                assert signed(number, 4).replace(MINUS, "-") in out.getvalue()
+                assert signed(number, 4).replace(MINUS, "-") in shown
         for text in ("2950", "171", "tie, taken", TRADE_OFF):
             assert text in " ".join(page.split())
-            assert text in " ".join(out.getvalue().split())
+            assert text in " ".join(shown.split())
 
     def test_rows(self):
-        rows = gamma_rows(sample_result(2))
+        rows = rows_of(sample_result(2), "gammas", "Discount factors")
         assert [row[0] for row in rows] == ["0.5", "0.9", "0.99"]
         assert [row[4] for row in rows] == ["", "tie", "tie, taken"]
 
     def test_without_a_choice_there_is_no_section(self):
         plain = replace(sample_result(2), gammas=None)
-        assert 'id="gammas"' not in render(plain)
-        assert gamma_rows(plain) == gamma_weight_rows(plain) == []
+        assert 'id="gammas"' not in page_of(plain)
+        assert "iscount factor" not in printed_result(plain)
 
     def test_a_result_checks_its_gammas(self):
         with pytest.raises(ValueError, match="gammas must have 3 weights"):

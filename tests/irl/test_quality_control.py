@@ -12,7 +12,7 @@ from tiny_run import tiny_demo, tiny_fit
 from irl.checks.quality import QualityConfig
 from irl.commands.options import SolverArguments
 from irl.pipeline import Fit, Simulated, fit, simulate
-from irl.report.rows import kept
+from irl.report.run import promised
 from irl.result.records import Quality
 from irl.settings import FitConfig
 from irl.stages import Stages, stages
@@ -100,6 +100,6 @@ def test_the_limit_is_an_option():
 
 
 def test_in_words():
-    assert kept(sample_result().quality) == (
+    assert promised(sample_result().quality) == (
         "at most 0.2 % of the full range apart in value, 1.0 % in one outcome, where policies can tie (20 weights)"
     )

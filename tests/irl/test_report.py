@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -11,13 +10,11 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-from rich.console import Console
 from sample_result import sample_fields, sample_result, sample_what_if
+from shown import page_of, printed_result, rows_of
 
-from irl.report.console import print_result
 from irl.report.drawing import accuracy_svg, fold_name, margins_svg, weights_svg, what_if_svg
-from irl.report.page import render
-from irl.report.rows import percent, short, signed, what_if_rows
+from irl.report.section import MINUS, percent, short, signed
 from irl.report.what_if import WhatIf
 from irl.result.result import IdentifiedRanges, Result
 
@@ -77,7 +74,7 @@ def hostile(d: int = 2) -> tuple[Result, WhatIf]:
 
 @pytest.mark.parametrize("d", [1, 2, 15])
 def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(d: int) -> None:
-    text = render(sample_result(d), sample_what_if(d))
+    text = page_of(sample_result(d), sample_what_if(d))
     assert text.startswith("<!doctype html>\n")
     page = Page(text)
     identifiers = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
@@ -98,7 +95,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(d: int) -> Non
 @pytest.mark.parametrize("d", [2, 15])
 def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> None:
     result, what_if = sample_result(d), sample_what_if(d)
-    page = Page(render(result, what_if))
+    page = Page(page_of(result, what_if))
     pictures = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(pictures) == (6 if d == 2 else 5)  # the regret of all weights is drawn for two
     assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
@@ -124,7 +121,7 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
 
 
 def test_without_a_what_if_the_section_is_absent() -> None:
-    page = Page(render(sample_result()))
+    page = Page(page_of(sample_result()))
     assert "What if" not in page.text
     assert [attrs["class"] for tag, attrs in page.tags if tag == "svg"] == [
         "picture weights",
@@ -136,14 +133,14 @@ def test_without_a_what_if_the_section_is_absent() -> None:
 
 
 def test_the_page_says_what_the_intervals_hold() -> None:
-    alone, several = (" ".join(render(sample_result(d)).split()) for d in (2, 15))
+    alone, several = (" ".join(page_of(sample_result(d)).split()) for d in (2, 15))
     assert "not errors of the outcome model" in alone
     assert "3 outcome models, each searched anew for policies, differ in" in several
 
 
 def test_names_from_a_table_stay_text() -> None:
     result, what_if = hostile()
-    text = render(result, what_if)
+    text = page_of(result, what_if)
     page = Page(text)
     assert not any(tag == "script" for tag, _ in page.tags)
     assert page.text.count('<script>alert("x")</script> & $\\frac{1}{$ _%s [red]') >= 10
@@ -152,10 +149,10 @@ def test_names_from_a_table_stay_text() -> None:
 
 
 def test_same_input_same_bytes_whatever_the_readers_settings() -> None:
-    first = render(sample_result(), sample_what_if())
+    first = page_of(sample_result(), sample_what_if())
     with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.fonttype": "path"}):
         settings = dict(matplotlib.rcParams)
-        assert render(sample_result(), sample_what_if()) == first
+        assert page_of(sample_result(), sample_what_if()) == first
         assert dict(matplotlib.rcParams) == settings
 
 
@@ -197,11 +194,11 @@ def test_a_history_of_one_observation_and_many_actions_can_be_drawn() -> None:
 
 def test_what_if_rows_follow_the_course() -> None:
     what_if = WhatIf("p", ("x",), np.array([[1.0], [2.0]]), ("treat",), {"wait": np.array([[3.0], [-4.25]])})
-    assert what_if_rows(what_if) == [
+    assert rows_of(sample_result(), "what-if", "Observed", what_if) == [
         ["0", "observed, then treat", "1"],
         ["1", "observed last", "2"],
         ["2", "if wait", "3"],
-        ["3", "if wait", "\N{MINUS SIGN}4.25"],
+        ["3", "if wait", f"{MINUS}4.25"],
     ]
 
 
@@ -238,22 +235,15 @@ def test_long_names_are_folded(name: str, folded: str) -> None:
 
 
 def test_numbers_are_typeset() -> None:
-    minus = "\N{MINUS SIGN}"
-    assert [signed(x) for x in (-0.29, 0.0514, 0.0, -0.0001)] == [f"{minus}0.290", "+0.051", "0.000", "0.000"]
-    assert [short(x) for x in (-1234.56, 0.000123456)] == [f"{minus}1235", "0.0001235"]
+    assert [signed(x) for x in (-0.29, 0.0514, 0.0, -0.0001)] == [f"{MINUS}0.290", "+0.051", "0.000", "0.000"]
+    assert [short(x) for x in (-1234.56, 0.000123456)] == [f"{MINUS}1235", "0.0001235"]
     assert percent(0.8349) == "83.5 %"
-
-
-def printed(result: Result, folder: Path | None = None, width: int = 80) -> str:
-    text = io.StringIO()
-    print_result(result, folder, Console(file=text, width=width))
-    return text.getvalue()
 
 
 def test_the_console_shows_the_finding_and_where_it_is(tmp_path: Path) -> None:
     for name in ("report.html", "result.json", ".hidden"):
         (tmp_path / name).touch()
-    text = printed(sample_result(), tmp_path)
+    text = printed_result(sample_result(), tmp_path, width=80)
     words = re.sub(r"\s+", " ", text)
     assert "side effects weigh 2.4 times as much as tumour volume." in words
     assert "tumour_volume -0.290 -0.421 to -0.159 -0.553 to -0.093 -0.300" in words
@@ -266,7 +256,7 @@ def test_the_console_shows_the_finding_and_where_it_is(tmp_path: Path) -> None:
 
 
 def test_the_console_fits_eighty_columns_and_leaves_out_what_is_not_known() -> None:
-    text = printed(sample_result(15))
+    text = printed_result(sample_result(15), width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "Returns" not in text
     assert "Files" not in text
@@ -276,4 +266,4 @@ def test_the_console_fits_eighty_columns_and_leaves_out_what_is_not_known() -> N
 
 def test_names_are_never_markup_on_the_console() -> None:
     result, _ = hostile()
-    assert "[red]" in printed(result, width=300)
+    assert "[red]" in printed_result(result, width=300)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from exact_experts import NEGATIVE, ExactAgent, drawn
 from posteriors import posterior_like
-from rich.console import Console
 from sample_result import sample_result
+from shown import page_of, printed_result, rows_of
 from small_batches import batch_of
 from tiny_run import tiny_demo, tiny_fit
 from tumour_experts import QUICK, Turning, expert_of, played, solved
@@ -21,9 +20,7 @@ from irl.commands.cli import main
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences, posterior_of
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import grid_posterior
-from irl.report.console import print_result
-from irl.report.page import render
-from irl.report.rows import MINUS, signed, window_rows
+from irl.report.section import MINUS, signed
 from irl.result.records import Change, TimeWindow, WindowWeights, check_starts
 from irl.result.result import Result
 from irl.result.sentences import window_sentences
@@ -363,26 +360,25 @@ class TestSentences:
 class TestShown:
     def test_every_number_is_in_the_page_and_on_the_console(self):
         result = sample_result(2)
-        page, out = render(result), io.StringIO()
-        print_result(result, console=Console(file=out, width=100, color_system=None))
+        page, shown = page_of(result), printed_result(result)
         first, second, _ = result.windows
         for number in (*first.found.weights, *second.found.weights, second.changes[0].difference):
             assert signed(number) in page
-            assert f"{number:+.3f}" in out.getvalue()
+            assert f"{number:+.3f}" in shown
         for text in ("1200", "1130", "120.2", "too few"):
             assert text in page
-            assert text in out.getvalue()
+            assert text in shown
 
     def test_without_windows_there_is_no_section(self):
         plain = replace(sample_result(2), windows=())
-        assert "per window of time" not in render(plain)
-        assert 'id="windows"' in render(sample_result(2))
+        assert "per window of time" not in page_of(plain)
+        assert 'id="windows"' in page_of(sample_result(2))
 
     def test_changes_beyond_chance_are_marked(self):
         result = sample_result(2)
         clear = (Change(0.1, (0.05, 0.15)), Change(-0.1, (-0.15, 0.05)))
         marked = replace(result, windows=(result.windows[0], replace(result.windows[1], changes=clear)))
-        assert [row[4] for row in window_rows(marked)] == ["", "+0.100 *", "", f"{MINUS}0.100"]
+        assert [row[4] for row in rows_of(marked, "windows", "Weights")] == ["", "+0.100 *", "", f"{MINUS}0.100"]
 
     @pytest.mark.parametrize(
         ("change", "message"),

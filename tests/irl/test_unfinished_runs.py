@@ -23,7 +23,7 @@ from irl.commands import run as commands
 from irl.commands.cli import main
 from irl.preferences.posterior import MemberFinding, PosteriorResult
 from irl.preferences.sampler import SamplerReport
-from irl.report.page import render
+from irl.report.renderers import render
 from irl.result.resuming import code_digest, data_digest, remove, unfinished
 from irl.settings import DemoConfig
 from irl.stages import stages
@@ -42,7 +42,10 @@ class Killed(BaseException):
 def quick(monkeypatch):
     """Trainings are kept after every iteration; the page, half of such a run's time, is drawn in one test alone."""
     monkeypatch.setattr(stored_parts, "EVERY", 0.0)
-    monkeypatch.setattr("irl.commands.run.render", lambda _result, what_if: str(what_if))
+    monkeypatch.setattr(
+        "irl.commands.run.render",
+        lambda report: str([one.page[1:] for one in report.sections if one.name == "what-if"]),
+    )
     # Whoever works on the source in the middle of a test does no harm.
     monkeypatch.setattr("irl.result.resuming.code_digest", lambda: "the same")
 
