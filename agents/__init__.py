@@ -9,7 +9,7 @@ from typing import Any
 _HOMES = {
     "DRQN": "agents.drqn.drqn",
     "Expert": "agents.expert",
-    "RecurrentPPOConfig": "agents.ppo",
+    "RecurrentPPOConfig": "agents.ppo.settings",
     "SIX_SETTINGS": "agents.solvers",
     "Setting": "agents.solvers",
     "SuccessorAgent": "agents.successor.agent",
@@ -17,7 +17,7 @@ _HOMES = {
     "ready_expert": "agents.solvers",
     "save_expert": "agents.solvers",
     "train_expert": "agents.solvers",
-    "train_recurrent_ppo": "agents.ppo",
+    "train_recurrent_ppo": "agents.ppo.ppo",
 }
 
 __all__ = list(_HOMES)

@@ -1,11 +1,10 @@
-"""Settings of RecurrentPPO in the world-model environment, apart from what needs Stable-Baselines3."""
+"""Candidate policies of the max-margin loop and their mu: from the successor-feature agent, or found anew each time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -13,53 +12,12 @@ from agents.as_printed.mu import learn_mu
 from agents.as_printed.policy import learn_policy, stored_policies
 from agents.as_printed.rounds import Answer, StoredPolicies, StoredRounds
 from agents.as_printed.training import Histories, HistoryTrainingConfig, StoredTraining
-from agents.rolled_out_mu import Outcome, RollOutConfig, rolled_out_mu
+from agents.ppo.settings import WorldPPOConfig
+from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem
 from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray, Policy
-
-KNOWS_NO_RULES = (
-    "--solver recurrent_ppo cannot be combined with --forbid: RecurrentPPO knows no action masks and would take "
-    "forbidden actions; --solver successor and --solver drqn keep to the rules"
-)
-"""Why :class:`agents.ppo.WorldPPO` refuses a world with rules."""
-
-
-@dataclass(frozen=True)
-class WorldPPOConfig:
-    """How :class:`agents.ppo.WorldPPO` trains; the rest is :class:`agents.ppo.RecurrentPPOConfig`'s.
-
-    Raises:
-        ValueError: a number is out of its range, or the outcome is unknown.
-    """
-
-    steps: int = 40_000
-    """Imagined steps of one training."""
-    rows: int = 64
-    """Histories that go on at once."""
-    epochs: int = 5
-    """Passes over each of their rollouts."""
-    outcome: Outcome = "expected"
-    """What is observed in training."""
-    warm_start: bool = False
-    """Begin with the network that the training before ended with. Off: near weights whose policy is good it helps, but
-    where weights switch the optimal policy the old network hardly explores any more and stays where it is."""
-    looks: int = 10
-    """How often the policy is rolled out while it is trained; the best one seen is kept."""
-    look_starts: int = 100
-    """First observations that it is then rolled out from."""
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "rows", "epochs", "looks", "look_starts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"WorldPPOConfig.{name} must be at least 1, got {getattr(self, name)}")
-        if self.outcome not in get_args(Outcome):
-            raise ValueError(f"WorldPPOConfig.outcome must be 'expected' or 'sampled', got {self.outcome!r}")
-
-
-# MERGED: Candidate policies of the max-margin loop and their mu: from the successor-feature agent, or found anew each
-# time.
 
 Solver = Literal["successor", "drqn", "recurrent_ppo"]
 """Who finds a policy for given weights: the successor-feature agent, recurrent Q-learning (appendix D), or RecurrentPPO
@@ -121,7 +79,7 @@ def learnt_candidates(
         find, stored = partial(_learnt_policy, histories(), config, rng), stored_policies(histories(), config)
     else:
         # Only this solver needs a newer Gymnasium.
-        from agents.ppo import WorldPPO
+        from agents.ppo.ppo import WorldPPO
 
         trainer = WorldPPO(world, ppo or WorldPPOConfig(), rng)
         find, stored = (lambda w, _: trainer.solve(w)), trainer.stored()

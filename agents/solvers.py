@@ -158,7 +158,8 @@ def _stable_baselines(
             steps, callback=curve
         )
         return Solved(drqn, curve.finished(drqn) if curve else (), drqn.save)
-    from agents.ppo import RecurrentPPOConfig, train_recurrent_ppo
+    from agents.ppo.ppo import train_recurrent_ppo
+    from agents.ppo.settings import RecurrentPPOConfig
 
     steps = max(int(RecurrentPPOConfig.steps * scale), 1)
     curve = new_curve(steps)

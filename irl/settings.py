@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from agents.as_printed.training import HistoryTrainingConfig
-from agents.candidates import KNOWS_NO_RULES, MuSource, Solver, WorldPPOConfig
+from agents.candidates import MuSource, Solver
 from agents.expert import EXPERT, simulator_model
 from agents.policies.cloning import CloningConfig
+from agents.ppo.settings import KNOWS_NO_RULES, WorldPPOConfig
 from agents.rolled_out_mu import RollOutConfig
 from agents.successor.agent import SuccessorConfig, check_kappa
 from cirl_gym.data.outcomes import hint, read_outcome

@@ -1,8 +1,15 @@
-"""What an agent draws: exploring for stretches of steps, as different histories teach more than many alike."""
+"""Deep recurrent Q-learning (Hausknecht and Stone, 2015; the paper's appendices D and E) for Stable-Baselines3.
+
+One update reads whole episodes once with each network. For the action a_t taken after the history h_t
+
+    y_t = r_t + gamma r_{t+1} + .. + gamma^m Q'(h_{t+m}, argmax over a of Q(h_{t+m}, a))        (m = n or what is left)
+
+with Q' the target network and Q choosing (double Q-learning; without it Q' chooses, too), and the loss is the mean
+Huber loss of Q(h_t, a_t) against y_t over all steps of all episodes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -18,11 +25,10 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn, Schedule
 from torch import Tensor
+from torch.nn.functional import pad, smooth_l1_loss
 
 from agents.drqn.policy import (
     ArrayMemory,
-    CnnRecurrentQPolicy,
-    MultiInputRecurrentQPolicy,
     RecurrentQNetwork,
     RecurrentQPolicy,
     action_masks_of,
@@ -30,162 +36,73 @@ from agents.drqn.policy import (
     greedy_actions,
     has_action_masks,
 )
-from agents.drqn.replay import ArrayObservation, EpisodeBatch, EpisodeReplayBuffer
-from agents.drqn.targets import among, masked_loss, n_step_targets, trace_targets
-from cirl_gym.types import BoolArray, FloatArray, IntArray
+from agents.drqn.replay import EpisodeBatch, EpisodeReplayBuffer
+from agents.policies.memory import only_allowed
+from cirl_gym.data.rules import among_allowed
+from cirl_gym.types import BoolArray, IntArray
 
 
-class StretchExplorer:
-    """Epsilon-greedy exploration, one coin per row, that can last for several steps.
-
-    With ``stretch = 1`` it is the usual one: a coin at every step, and a random action drawn uniformly. Otherwise the
-    coin is tossed at the beginning of an episode and then with probability 1 / stretch at every step, and until the
-    next toss a row explores or does not. Every stretch of exploring draws the chances of its actions anew, from the
-    uniform distribution over all such chances: there are stretches of hardly anything but one action, which
-    independent coins would not produce in a lifetime. Epsilon stays the share of steps that explore.
+def n_step_targets(rewards: Tensor, following: Tensor, mask: Tensor, gamma: float, n: int) -> Tensor:
+    """r_t + gamma r_{t+1} + .. + gamma^m V(h_{t+m}), with m = n or as many steps as the episode still has.
 
     Args:
-        n: rows.
-        n_actions: A.
-        stretch: mean number of steps from toss to toss, at least 1.
-        rng: draws everything.
+        rewards: ``[N, L]``.
+        following: ``[N, L]`` value of what follows each action: V(h_{t+1}), 0 where the process has ended.
+        mask: ``[N, L]`` True where there is an action.
+        gamma: discount factor.
+        n: number of rewards, at least 1.
 
-    Raises:
-        ValueError: ``stretch`` is below 1.
+    Returns:
+        ``[N, L]``; what stands in padding means nothing.
     """
-
-    def __init__(self, n: int, n_actions: int, stretch: float, rng: np.random.Generator) -> None:
-        if not stretch >= 1:
-            raise ValueError(f"exploration_stretch must be at least 1, got {stretch}")
-        self.stretch, self.rng = stretch, rng
-        self._exploring: BoolArray = np.zeros(n, dtype=np.bool_)
-        self._chances: FloatArray = np.full((n, n_actions), 1.0 / n_actions)
-
-    def choose(self, greedy: IntArray, starts: BoolArray, epsilon: float, allowed: BoolArray | None) -> IntArray:
-        """Actions ``[n]`` (from 0).
-
-        Args:
-            greedy: ``[n]`` what is taken by a row that does not explore.
-            starts: ``[n]`` where an episode begins.
-            epsilon: chance that a toss says to explore.
-            allowed: ``[n, A]``; None: all actions.
-        """
-        toss = starts | (self.rng.random(len(greedy)) < 1.0 / self.stretch)
-        self._exploring = np.where(toss, self.rng.random(len(greedy)) < epsilon, self._exploring)
-        if self.stretch > 1:
-            drawn = self.rng.dirichlet(np.ones(self._chances.shape[1]), size=len(greedy))
-            self._chances = np.where(toss[:, None], drawn, self._chances)
-        return np.where(self._exploring, draw_actions(self._chances, allowed, self.rng), greedy)
+    goes_on = pad(mask[:, 1:], (0, 1))
+    targets = rewards + gamma * following
+    for _ in range(n - 1):
+        targets = rewards + gamma * torch.where(goes_on, pad(targets[:, 1:], (0, 1)), following)
+    return targets
 
 
-def draw_actions(chances: FloatArray, allowed: BoolArray | None, rng: np.random.Generator) -> IntArray:
-    """One action (from 0) per row of chances ``[n, A]``, among the allowed ones ``[n, A]`` only."""
-    # The largest of logarithm plus Gumbel noise is a draw; a chance of 0 is kept possible where nothing else is.
-    score = np.log(np.maximum(chances, 1e-30)) + rng.gumbel(size=chances.shape)
-    if allowed is not None:
-        score = np.where(allowed, score, -np.inf)
-    drawn: IntArray = score.argmax(axis=1)
-    return drawn
-
-
-def epsilon_greedy(
-    greedy: IntArray, epsilon: float, n_actions: int, allowed: BoolArray | None, rng: np.random.Generator
-) -> IntArray:
-    """Actions ``[n]`` (from 0): every row tosses its own coin, and draws uniformly if it says so."""
-    explores = rng.random(len(greedy)) < epsilon
-    return np.where(explores, draw_actions(np.ones((len(greedy), n_actions)), allowed, rng), greedy)
-
-
-def generators(seed: int | None) -> dict[str, np.random.Generator]:
-    """An agent's generators, one per purpose, so that drawing for one does not move another."""
-    names = ("explore", "replay", "predict")
-    sequences = np.random.SeedSequence(seed).spawn(len(names))
-    return {name: np.random.default_rng(one) for name, one in zip(names, sequences, strict=True)}
-
-
-# MERGED: Acting in the environments that are learnt from, each with its own memory.
-
-
-class Actor:
-    """What n environments have seen in the episodes under way, and who explores.
+def q_targets(
+    q: Tensor, target_q: Tensor, batch: EpisodeBatch, gamma: float, *, n_steps: int = 1, double_q: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Targets ``[n, L]`` for the actions taken, and where they are known.
 
     Args:
-        n: environments.
-        n_actions: A.
-        stretch: mean length of exploring, see :class:`~agents.drqn.drqn.StretchExplorer`.
-        rng: draws.
+        q: ``[n, L + 1, A]`` of the Q-network.
+        target_q: ``[n, L + 1, A]`` of the target network.
+        batch: the episodes.
+        gamma: discount factor.
+        n_steps: rewards before the target network's value.
+        double_q: the Q-network picks the action, the target network values it.
     """
-
-    def __init__(self, n: int, n_actions: int, stretch: float, rng: np.random.Generator) -> None:
-        self._explorer = StretchExplorer(n, n_actions, stretch, rng)
-        self._memory: ArrayMemory | None = None
-        self._starts: BoolArray = np.ones(n, dtype=np.bool_)
-
-    @property
-    def under_way(self) -> bool:
-        """Whether anything has been done since the environments began."""
-        return self._memory is not None
-
-    def begin(self) -> None:
-        """The environments were reset."""
-        self._memory = None
-        self._starts = np.ones_like(self._starts)
-
-    def note_ends(self, dones: npt.NDArray[Any]) -> None:
-        """Episodes ended ``[n]``: what comes next is the first observation of another one."""
-        self._starts = np.array(dones, dtype=np.bool_)
-
-    def choose(
-        self, policy: RecurrentQPolicy, obs: ArrayObservation, epsilon: float, masks: npt.ArrayLike | None
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Actions ``[n]`` (from 0), and what the replay is to store of them (with masks, these beside them).
-
-        Args:
-            policy: gives Q-values.
-            obs: ``[n, ..]``.
-            epsilon: share of exploring.
-            masks: ``[n, A]`` which actions are allowed; None: all.
-        """
-        q, self._memory, _ = policy.q_values(obs, self._memory, self._starts)
-        allowed = checked_masks(masks, *q.shape)
-        actions = self._explorer.choose(greedy_actions(q, allowed), self._starts, epsilon, allowed)
-        parts = [actions[:, None]] if allowed is None else [actions[:, None], allowed]
-        return actions, np.concatenate(parts, axis=1)
+    best = only_allowed(q if double_q else target_q, batch.allowed).argmax(dim=2)
+    following = target_q[:, 1:].gather(2, best[:, 1:, None]).squeeze(2).masked_fill(batch.terminated, 0.0)
+    known = torch.ones_like(batch.mask)
+    if batch.allowed is not None:
+        unknown = batch.mask & ~batch.terminated & ~batch.allowed[:, 1:].any(dim=2)
+        # A target is a sum of values with weights; those that weigh an unknown one are found by the same sum.
+        weighed = n_step_targets(torch.zeros_like(following), unknown.to(following.dtype), batch.mask, 1.0, n_steps)
+        known = weighed == 0
+    return n_step_targets(batch.rewards, following, batch.mask, gamma, n_steps), known
 
 
-# MERGED: One update's loss: whole episodes through both networks once, and what their Q-values should have been.
+def masked_loss(values: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+    """Mean Huber loss where ``mask`` is True; 0 with a gradient of 0 where it is so nowhere.
 
-
-@dataclass(frozen=True)
-class TargetRule:
-    """What a Q-value is regressed on.
-
-    Raises:
-        ValueError: a number is out of its range, or both ways to look further than one step are asked for.
+    Indexed, not multiplied: whatever stands elsewhere, even a NaN, does not count.
     """
-
-    gamma: float
-    """Discount factor in [0, 1]."""
-    n_steps: int = 1
-    """Rewards before the target network's value."""
-    trace_decay: float = 0.0
-    """Lambda of Watkins' Q(lambda); 0: n_steps."""
-    double_q: bool = True
-    """The Q-network picks the action, the target network values it."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1:
-            raise ValueError(f"DRQN: gamma must lie in [0, 1], got {self.gamma}")
-        if self.n_steps < 1:
-            raise ValueError(f"DRQN: n_steps must be at least 1, got {self.n_steps}")
-        if not 0 <= self.trace_decay <= 1:
-            raise ValueError(f"DRQN: trace_decay must lie in [0, 1], got {self.trace_decay}")
-        if self.n_steps > 1 and self.trace_decay > 0:
-            raise ValueError("DRQN: n_steps and trace_decay exclude each other")
+    total = smooth_l1_loss(values[mask], targets[mask], reduction="sum")
+    return total / max(int(mask.sum()), 1)
 
 
 def episode_loss(
-    q_net: RecurrentQNetwork, target_net: RecurrentQNetwork, batch: EpisodeBatch, rule: TargetRule
+    q_net: RecurrentQNetwork,
+    target_net: RecurrentQNetwork,
+    batch: EpisodeBatch,
+    gamma: float,
+    *,
+    n_steps: int = 1,
+    double_q: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Loss of the Q-network on a batch, and how many steps were left out.
 
@@ -193,7 +110,9 @@ def episode_loss(
         q_net: trained.
         target_net: values what follows.
         batch: whole episodes.
-        rule: the targets.
+        gamma: discount factor.
+        n_steps: rewards before the target network's value.
+        double_q: the Q-network picks the action, the target network values it.
 
     Returns:
         Mean Huber loss over all steps of all episodes, and the number of steps whose target depends on an action mask
@@ -203,44 +122,29 @@ def episode_loss(
     q = q_net.sequence(batch.obs, seen)
     with torch.no_grad():
         target_q = target_net.sequence(batch.obs, seen)
-        targets, known = q_targets(q.detach(), target_q, batch, rule)
-    taken = q[:, :-1].gather(2, _actions(batch)[..., None]).squeeze(2)
+        targets, known = q_targets(q.detach(), target_q, batch, gamma, n_steps=n_steps, double_q=double_q)
+    # In padding there may be anything, which is no index.
+    actions = batch.actions.masked_fill(~batch.mask, 0)
+    taken = q[:, :-1].gather(2, actions[..., None]).squeeze(2)
     return masked_loss(taken, targets, batch.mask & known), (batch.mask & ~known).sum()
 
 
-def q_targets(q: Tensor, target_q: Tensor, batch: EpisodeBatch, rule: TargetRule) -> tuple[Tensor, Tensor]:
-    """Targets ``[n, L]`` for the actions taken, and where they are known.
-
-    Args:
-        q: ``[n, L + 1, A]`` of the Q-network.
-        target_q: ``[n, L + 1, A]`` of the target network.
-        batch: the episodes.
-        rule: the targets.
-    """
-    best = among(q if rule.double_q else target_q, batch.allowed).argmax(dim=2)
-    following = target_q[:, 1:].gather(2, best[:, 1:, None]).squeeze(2).masked_fill(batch.terminated, 0.0)
-
-    def targets(rewards: Tensor, following: Tensor, gamma: float) -> Tensor:
-        if rule.trace_decay > 0:
-            greedy = best[:, :-1] == batch.actions
-            return trace_targets(rewards, following, batch.mask, gamma, rule.trace_decay, greedy)
-        return n_step_targets(rewards, following, batch.mask, gamma, rule.n_steps)
-
-    known = torch.ones_like(batch.mask)
-    if batch.allowed is not None:
-        unknown = batch.mask & ~batch.terminated & ~batch.allowed[:, 1:].any(dim=2)
-        # A target is a sum of values with weights; those that weigh an unknown one are found by the same sum.
-        known = targets(torch.zeros_like(following), unknown.to(following.dtype), 1.0) == 0
-    return targets(batch.rewards, following, rule.gamma), known
+def epsilon_greedy(
+    greedy: IntArray, epsilon: float, n_actions: int, allowed: BoolArray | None, rng: np.random.Generator
+) -> IntArray:
+    """Actions ``[n]`` (from 0): every row tosses its own coin, and draws uniformly among the allowed if it says so."""
+    explores = rng.random(len(greedy)) < epsilon
+    # The largest of numbers that are alike in distribution is a uniform draw.
+    drawn = among_allowed(rng.gumbel(size=(len(greedy), n_actions)), allowed).argmax(axis=1)
+    return np.where(explores, drawn, greedy)
 
 
-def _actions(batch: EpisodeBatch) -> Tensor:
-    """Actions that can be used as an index in padding, too."""
-    return batch.actions.masked_fill(~batch.mask, 0)
+def generators(seed: int | None) -> dict[str, np.random.Generator]:
+    """An agent's generators, one per purpose, so that drawing for one does not move another."""
+    names = ("explore", "replay", "predict")
+    sequences = np.random.SeedSequence(seed).spawn(len(names))
+    return {name: np.random.default_rng(one) for name, one in zip(names, sequences, strict=True)}
 
-
-# MERGED: Deep recurrent Q-learning (Hausknecht and Stone, 2015; the paper's appendices D and E) for Stable-
-# Baselines3.
 
 SelfDRQN = TypeVar("SelfDRQN", bound="DRQN")
 
@@ -258,16 +162,14 @@ class DRQN(DQN):
     (``train/unknown_masks`` counts it). In evaluation, :class:`agents.drqn.drqn.MaskedPolicy` asks.
 
     Args:
-        policy: ``"MlpLstmPolicy"``, ``"CnnLstmPolicy"``, ``"MultiInputLstmPolicy"`` or a class; for ``policy_kwargs``
-            (``cell="gru"``) see :class:`~agents.drqn.policy.RecurrentQPolicy`.
+        policy: ``"MlpLstmPolicy"`` or a class; for ``policy_kwargs`` (``cell="gru"``) see
+            :class:`~agents.drqn.policy.RecurrentQPolicy`.
         buffer_size: capacity of the replay in steps; with ``replay_buffer_kwargs={"unit": "episodes"}`` in episodes.
         batch_size: whole episodes per update.
         n_steps: rewards in a target before the target network's value.
-        trace_decay: lambda of Watkins' Q(lambda) in place of ``n_steps``; 0: off.
         double_q: the Q-network picks the action whose value the target network gives.
         horizon_is_terminal: an episode that was cut off counts as ended, as in the paper (finite horizon). Default: the
             value of what would have followed is bootstrapped, as everywhere in Stable-Baselines3.
-        exploration_stretch: mean length of exploring (:class:`~agents.drqn.drqn.StretchExplorer`); 1: usual coins.
 
     All other arguments are those of :class:`stable_baselines3.DQN`. Same seed, same bytes on a CPU.
 
@@ -275,11 +177,7 @@ class DRQN(DQN):
         ValueError: an argument is not possible.
     """
 
-    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
-        "MlpLstmPolicy": RecurrentQPolicy,
-        "CnnLstmPolicy": CnnRecurrentQPolicy,
-        "MultiInputLstmPolicy": MultiInputRecurrentQPolicy,
-    }
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpLstmPolicy": RecurrentQPolicy}
     action_space: spaces.Discrete
     policy: RecurrentQPolicy  # type: ignore[assignment]
     q_net: RecurrentQNetwork  # type: ignore[assignment]
@@ -300,14 +198,12 @@ class DRQN(DQN):
         gradient_steps: int = 1,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         n_steps: int = 1,
-        trace_decay: float = 0.0,
         double_q: bool = True,
         horizon_is_terminal: bool = False,
         target_update_interval: int = 1000,
         exploration_fraction: float = 0.3,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        exploration_stretch: float = 1.0,
         max_grad_norm: float = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
@@ -337,15 +233,17 @@ class DRQN(DQN):
         self.learning_starts, self.batch_size, self.gradient_steps = learning_starts, batch_size, gradient_steps
         self.tau, self.target_update_interval, self.max_grad_norm = tau, target_update_interval, max_grad_norm
         self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
-        self.exploration_fraction, self.exploration_stretch = exploration_fraction, exploration_stretch
-        self.n_steps, self.trace_decay, self.double_q = n_steps, trace_decay, double_q
-        self.horizon_is_terminal = horizon_is_terminal
+        self.exploration_fraction, self.horizon_is_terminal = exploration_fraction, horizon_is_terminal
+        self.n_steps, self.double_q = n_steps, double_q
         self._rngs: dict[str, np.random.Generator] | None = None
         if _init_setup_model:
             self._setup_model()
 
     def _setup_model(self) -> None:
-        self._target_rule()
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"DRQN: gamma must lie in [0, 1], got {self.gamma}")
+        if self.n_steps < 1:
+            raise ValueError(f"DRQN: n_steps must be at least 1, got {self.n_steps}")
         n_steps, rngs = self.n_steps, self._rngs
         # The base would warn that a replay of another class does not know of n_steps: the targets do.
         self.n_steps = 1
@@ -358,7 +256,7 @@ class DRQN(DQN):
         self.n_steps = n_steps
         # A loaded model draws on from where it was saved.
         self._rngs = rngs or self._rngs or generators(None)
-        self._prepare()
+        self._begin()
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed torch, NumPy, the action space, the environment, and the generators of this agent."""
@@ -366,7 +264,7 @@ class DRQN(DQN):
         if seed is not None:
             self._rngs = generators(seed)
             if self.replay_buffer is not None:
-                self._prepare()
+                self._begin()
 
     def load_replay_buffer(self, path: str | Path | BufferedIOBase, truncate_last_traj: bool = True) -> None:
         """Load what ``save_replay_buffer`` wrote, without episodes under way; learning goes on with a reset.
@@ -376,22 +274,19 @@ class DRQN(DQN):
         """
         before = self.replay_buffer
         super().load_replay_buffer(path, truncate_last_traj)
-        if ("allowed" in self.replay_buffer.fields) != self.replay_buffer_kwargs["masks"]:
+        if self.replay_buffer.masks != self.replay_buffer_kwargs["masks"]:
             self.replay_buffer = before
             raise ValueError(f"{path}: the replay and the environment do not agree on whether there are action masks")
         self.replay_buffer.forget_open(self.n_envs)
         self._last_obs = None
-        self._prepare()
+        self._begin()
 
-    def _target_rule(self) -> TargetRule:
-        return TargetRule(self.gamma, self.n_steps, self.trace_decay, self.double_q)
-
-    def _prepare(self) -> None:
-        """Hand the generators out."""
+    def _begin(self) -> None:
+        """Forget the episodes under way, and hand the replay its generator."""
         assert self._rngs is not None
         self.replay_buffer.rng = self._rngs["replay"]
-        rng = self._rngs["explore"]
-        self._actor = Actor(self.n_envs, int(self.action_space.n), self.exploration_stretch, rng)
+        self._memory: ArrayMemory | None = None
+        self._starts: BoolArray = np.ones(self.n_envs, dtype=np.bool_)
 
     def _setup_learn(
         self,
@@ -401,9 +296,9 @@ class DRQN(DQN):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        if self._last_obs is None or reset_num_timesteps or not self._actor.under_way:
+        if self._last_obs is None or reset_num_timesteps or self._memory is None:
             self._last_obs = None  # The base resets the environments then.
-            self._actor.begin()
+            self._begin()
             self.replay_buffer.forget_open()
         if has_action_masks(self.env) != self.replay_buffer_kwargs["masks"]:
             raise ValueError("DRQN: action masks came or went: pass the environment to the constructor or to load()")
@@ -421,10 +316,15 @@ class DRQN(DQN):
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """What to do, and what to store of it: actions from 0, with masks ``[n, 1 + A]`` beside them."""
         assert self.env is not None
-        assert self._last_obs is not None
-        masks = action_masks_of(self.env) if self.replay_buffer_kwargs["masks"] else None
-        epsilon = 1.0 if self.num_timesteps < learning_starts else self.exploration_rate
-        actions, stored = self._actor.choose(self.policy, self._last_obs, epsilon, masks)
+        assert self._rngs is not None
+        assert isinstance(self._last_obs, np.ndarray)
+        masks = action_masks_of(self.env) if self.replay_buffer.masks else None
+        q, self._memory, _ = self.policy.q_values(self._last_obs, self._memory, self._starts)
+        allowed = checked_masks(masks, *q.shape)
+        epsilon, rng = 1.0 if self.num_timesteps < learning_starts else self.exploration_rate, self._rngs["explore"]
+        rng.random(len(q))  # Used for nothing; with it seeds give the numbers that they gave in the first release.
+        actions = epsilon_greedy(greedy_actions(q, allowed), epsilon, q.shape[1], allowed, rng)
+        stored = actions[:, None] if allowed is None else np.column_stack([actions, allowed])
         return actions + int(self.action_space.start), stored
 
     def _store_transition(
@@ -437,18 +337,20 @@ class DRQN(DQN):
         infos: list[dict[str, Any]],
     ) -> None:
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
-        self._actor.note_ends(dones)
+        self._starts = np.array(dones, dtype=np.bool_)
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Make updates on ``batch_size`` whole episodes each; none before a first episode has ended."""
-        if len(self.replay_buffer.episodes) == 0:
+        if not self.replay_buffer.episodes:
             return
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        losses, unknown, rule = [], 0, self._target_rule()
+        losses, unknown = [], 0
         for _ in range(gradient_steps):
             batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-            loss, left_out = episode_loss(self.q_net, self.q_net_target, batch, rule)
+            loss, left_out = episode_loss(
+                self.q_net, self.q_net_target, batch, self.gamma, n_steps=self.n_steps, double_q=self.double_q
+            )
             self.policy.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.q_net.parameters(), self.max_grad_norm)
@@ -458,12 +360,12 @@ class DRQN(DQN):
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", np.mean(losses))
-        if self.replay_buffer_kwargs["masks"]:
+        if self.replay_buffer.masks:
             self.logger.record("train/unknown_masks", unknown)
 
     def predict(
         self,
-        observation: ArrayObservation,
+        observation: Any,
         state: ArrayMemory | None = None,
         episode_start: npt.NDArray[Any] | None = None,
         deterministic: bool = False,
@@ -503,10 +405,7 @@ class DRQN(DQN):
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_actor"]
-
-
-# MERGED: Evaluating an agent where some actions are forbidden, with tools that do not know of masks.
+        return [*super()._excluded_save_params(), "_memory", "_starts"]
 
 
 class MaskedPolicy:
@@ -525,7 +424,7 @@ class MaskedPolicy:
 
     def predict(
         self,
-        observation: ArrayObservation,
+        observation: Any,
         state: ArrayMemory | None = None,
         episode_start: npt.NDArray[Any] | None = None,
         deterministic: bool = False,

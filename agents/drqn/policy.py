@@ -1,11 +1,15 @@
-"""Which actions are allowed: asking environments in sb3-contrib's convention, a method ``action_masks()``."""
+"""The recurrent Q-network and the policy that acts with it, among the actions that an environment allows.
+
+The network goes one step at a time when acting, and through whole episodes in one pass when training. Environments are
+asked which actions are allowed in sb3-contrib's convention, a method ``action_masks()``.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +17,18 @@ import torch
 from gymnasium import spaces
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.torch_layers import (
-    BaseFeaturesExtractor,
-    CombinedExtractor,
-    FlattenExtractor,
-    NatureCNN,
-    create_mlp,
-)
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, create_mlp
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch import Tensor, nn
 
-from agents.drqn.replay import ArrayObservation, Observation
-from agents.drqn.targets import among
+from cirl_gym.data.rules import among_allowed
 from cirl_gym.types import BoolArray, IntArray
+
+Memory = tuple[Tensor, ...]
+"""Hidden state (and, for an LSTM, cell state), each ``[layers, n, H]``."""
+ArrayMemory = tuple[npt.NDArray[Any], ...]
+"""The same in NumPy: what :meth:`RecurrentQPolicy.predict` returns and takes."""
+Cell = Literal["lstm", "gru"]
 
 
 def has_action_masks(env: GymEnv | None) -> bool:
@@ -59,19 +62,18 @@ def checked_masks(masks: npt.ArrayLike | None, n: int, n_actions: int) -> BoolAr
     return allowed
 
 
+def greedy_actions(q: Tensor, allowed: BoolArray | None) -> IntArray:
+    """Allowed action (from 0) with the largest Q-value, for every row of ``[n, A]``."""
+    best: IntArray = among_allowed(q.cpu().numpy(), allowed).argmax(axis=1)
+    return best
+
+
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Gymnasium below 1.0 warns whenever an attribute is found behind a wrapper."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*env.action_masks to get variables")
         yield
-
-
-# MERGED: The recurrent Q-network: one step at a time when acting, whole episodes in one pass when training.
-
-Memory = tuple[Tensor, ...]
-"""Hidden state (and, for an LSTM, cell state), each ``[layers, n, H]``."""
-Cell = Literal["lstm", "gru"]
 
 
 class RecurrentQNetwork(BasePolicy):
@@ -130,7 +132,7 @@ class RecurrentQNetwork(BasePolicy):
         zeros = torch.zeros(self.memory.num_layers, n, self.memory.hidden_size, device=self.device)
         return (zeros,) * self.n_states
 
-    def step(self, obs: Observation, memory: Memory, starts: Tensor) -> tuple[Tensor, Memory]:
+    def step(self, obs: Tensor, memory: Memory, starts: Tensor) -> tuple[Tensor, Memory]:
         """Q-values ``[n, A]`` after one more observation, and the memory after it.
 
         Args:
@@ -139,11 +141,11 @@ class RecurrentQNetwork(BasePolicy):
             starts: ``[n]`` True where the observation is the first of an episode: the memory is cleared there.
         """
         features = self._features(obs)
-        kept = tuple(torch.where(starts[None, :, None], torch.zeros_like(part), part) for part in memory)
-        hidden, following = self.memory(features[:, None], kept if self.n_states == 2 else kept[0])
+        before = tuple(torch.where(starts[None, :, None], torch.zeros_like(part), part) for part in memory)
+        hidden, following = self.memory(features[:, None], before if self.n_states == 2 else before[0])
         return self._head(hidden[:, 0], features), following if self.n_states == 2 else (following,)
 
-    def sequence(self, obs: Observation, seen: Tensor) -> Tensor:
+    def sequence(self, obs: Tensor, seen: Tensor) -> Tensor:
         """Q-values ``[n, S, A]`` along whole episodes from their first observation on; 0 in padding.
 
         Padding is left out before the network sees it, so that nothing in it can reach a value or a gradient.
@@ -152,7 +154,7 @@ class RecurrentQNetwork(BasePolicy):
             obs: ``[n, S, ..]``.
             seen: ``[n, S]`` True where there is an observation.
         """
-        features = self._features({k: part[seen] for k, part in obs.items()} if isinstance(obs, dict) else obs[seen])
+        features = self._features(obs[seen])
         inputs = features.new_zeros(*seen.shape, features.shape[-1])
         inputs[seen] = features
         hidden = self.memory(inputs)[0]
@@ -164,7 +166,7 @@ class RecurrentQNetwork(BasePolicy):
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         raise NotImplementedError("a recurrent network acts with its memory: RecurrentQPolicy.predict")
 
-    def _features(self, obs: Observation) -> Tensor:
+    def _features(self, obs: Tensor) -> Tensor:
         assert self.features_extractor is not None
         return self.extract_features(obs, self.features_extractor)
 
@@ -173,17 +175,11 @@ class RecurrentQNetwork(BasePolicy):
         return q
 
 
-# MERGED: Acting with the recurrent Q-network: the policy classes of :class:`agents.drqn.drqn.DRQN`.
-
-ArrayMemory = tuple[npt.NDArray[Any], ...]
-"""The memory in NumPy: what :meth:`RecurrentQPolicy.predict` returns and takes, each ``[layers, n, H]``."""
-
-
 class RecurrentQPolicy(BasePolicy):
     """Q-network and target network of :class:`agents.drqn.drqn.DRQN`.
 
     Args:
-        observation_space: Box, Dict, Discrete or MultiBinary.
+        observation_space: Box, Discrete or MultiBinary.
         action_space: Discrete.
         lr_schedule: learning rate from the progress remaining.
         net_arch: hidden layers of the head behind the memory (default ``[64]``); empty: linear, as in the paper.
@@ -192,7 +188,7 @@ class RecurrentQPolicy(BasePolicy):
         n_lstm_layers: layers of the memory.
         cell: ``"lstm"`` or ``"gru"``.
         skip_connection: the head sees the current observation beside the memory.
-        features_extractor_class: of one observation; None: the class's own.
+        features_extractor_class: of one observation.
         features_extractor_kwargs: its arguments.
         normalize_images: divide images by 255.
         optimizer_class: of the Q-network.
@@ -206,8 +202,6 @@ class RecurrentQPolicy(BasePolicy):
     q_net: RecurrentQNetwork
     q_net_target: RecurrentQNetwork
 
-    default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
-
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -219,7 +213,7 @@ class RecurrentQPolicy(BasePolicy):
         n_lstm_layers: int = 1,
         cell: Cell = "lstm",
         skip_connection: bool = False,
-        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        features_extractor_class: type[BaseFeaturesExtractor] = FlattenExtractor,
         features_extractor_kwargs: dict[str, Any] | None = None,
         normalize_images: bool = True,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
@@ -228,7 +222,7 @@ class RecurrentQPolicy(BasePolicy):
         super().__init__(
             observation_space,
             action_space,
-            features_extractor_class or self.default_extractor,
+            features_extractor_class,
             features_extractor_kwargs,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
@@ -253,7 +247,7 @@ class RecurrentQPolicy(BasePolicy):
 
     def predict(
         self,
-        observation: ArrayObservation,
+        observation: Any,
         state: ArrayMemory | None = None,
         episode_start: npt.NDArray[Any] | None = None,
         deterministic: bool = True,
@@ -277,12 +271,13 @@ class RecurrentQPolicy(BasePolicy):
         return actions if vectorised else actions.squeeze(axis=0), memory
 
     def q_values(
-        self, observation: ArrayObservation, state: ArrayMemory | None, episode_start: npt.NDArray[Any] | None
+        self, observation: npt.NDArray[Any], state: ArrayMemory | None, episode_start: npt.NDArray[Any] | None
     ) -> tuple[Tensor, ArrayMemory, bool]:
         """Q-values ``[n, A]``, the memory, and whether the observation was of several environments."""
         self.set_training_mode(False)
         obs, vectorised = self.obs_to_tensor(observation)
-        n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        assert isinstance(obs, Tensor)
+        n = len(obs)
         starts = np.zeros(n, dtype=np.bool_) if episode_start is None else np.asarray(episode_start, dtype=np.bool_)
         if state is None and episode_start is not None and not starts.all():
             told = "DRQN: no state was given although an episode is under way; its history is lost"
@@ -292,12 +287,12 @@ class RecurrentQPolicy(BasePolicy):
             q, following = self.q_net.step(obs, memory, torch.from_numpy(starts.reshape(-1)).to(self.device))
         return q, tuple(part.cpu().numpy() for part in following), vectorised
 
-    def forward(self, obs: Observation, deterministic: bool = True) -> Tensor:
+    def forward(self, obs: Tensor, deterministic: bool = True) -> Tensor:
         """Greedy actions for the first observations of episodes."""
         return self._predict(obs, deterministic)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
-        n = len(next(iter(observation.values())) if isinstance(observation, dict) else observation)
+        n = len(observation)
         starts = torch.ones(n, dtype=torch.bool, device=self.device)
         q, _ = self.q_net.step(observation, self.q_net.empty_memory(n), starts)
         return q.argmax(dim=1) + int(self.action_space.start)
@@ -334,22 +329,3 @@ class RecurrentQPolicy(BasePolicy):
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
         }
-
-
-class CnnRecurrentQPolicy(RecurrentQPolicy):
-    """For images: :class:`RecurrentQPolicy` behind the convolutions of the Nature paper."""
-
-    default_extractor = NatureCNN
-
-
-class MultiInputRecurrentQPolicy(RecurrentQPolicy):
-    """For Dict observations: :class:`RecurrentQPolicy` on all parts side by side."""
-
-    default_extractor = CombinedExtractor
-
-
-def greedy_actions(q: Tensor, allowed: BoolArray | None) -> IntArray:
-    """Allowed action (from 0) with the largest Q-value, for every row of ``[n, A]``."""
-    mask = None if allowed is None else torch.from_numpy(allowed).to(q.device)
-    best: IntArray = among(q, mask).argmax(dim=1).cpu().numpy()
-    return best

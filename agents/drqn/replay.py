@@ -1,11 +1,11 @@
-"""Whole episodes of different lengths, one after the other in arrays that are used in a circle."""
+"""Replay of whole episodes: a recurrent network learns on what it would have remembered when it acted."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,187 +14,35 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from cirl_gym.types import BoolArray, IntArray
+from cirl_gym.types import BoolArray, Float32Array, IntArray
 
 Unit = Literal["steps", "episodes"]
 """What a capacity counts."""
-Fields = Mapping[str, tuple[tuple[int, ...], npt.DTypeLike]]
-"""Shape and dtype of one row of every field."""
-
-_FIRST_ROWS = 1024
+Array = npt.NDArray[Any]
 
 
-class EpisodeRing:
-    """The last episodes that fit; the oldest leave, always whole.
+class Episode(NamedTuple):
+    """An episode of k actions, k at least 1."""
 
-    An episode of k actions takes k + 1 rows: the last one holds what was seen after the last action. The arrays grow
-    with what is stored until the capacity is reached, so that a large capacity costs nothing before it is used.
-
-    Args:
-        fields: what a row holds.
-        capacity: how many steps (actions) or episodes are kept.
-        unit: which of the two.
-
-    Raises:
-        ValueError: the capacity is below 1 or the unit is unknown.
-    """
-
-    def __init__(self, fields: Fields, capacity: int, unit: Unit = "steps") -> None:
-        if unit not in ("steps", "episodes"):
-            raise ValueError(f"unit must be 'steps' or 'episodes', got {unit!r}")
-        if capacity < 1:
-            raise ValueError(f"the capacity must be at least 1, got {capacity}")
-        self.capacity, self.unit = capacity, unit
-        self.arrays = {name: np.zeros((_FIRST_ROWS, *shape), dtype) for name, (shape, dtype) in fields.items()}
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all episodes."""
-        self._starts: deque[int] = deque()
-        self._lengths: deque[int] = deque()
-        self._index: tuple[IntArray, IntArray] | None = None
-        self._next = 0
-        self.n_steps = 0
-
-    def __len__(self) -> int:
-        """Number of episodes."""
-        return len(self._starts)
-
-    @property
-    def lengths(self) -> IntArray:
-        """``[E]`` number of actions of every episode, the oldest first."""
-        return self._table()[1]
-
-    def append(self, episode: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Store an episode of k actions: ``[k + 1, ..]`` for every field.
-
-        Raises:
-            ValueError: it has no action, or alone exceeds the capacity.
-        """
-        rows = len(next(iter(episode.values())))
-        steps = rows - 1
-        if steps < 1:
-            raise ValueError("an episode must have at least one action")
-        if self.unit == "steps" and steps > self.capacity:
-            raise ValueError(f"an episode of {steps} steps does not fit into a capacity of {self.capacity} steps")
-        added = steps if self.unit == "steps" else 1
-        while (self.n_steps if self.unit == "steps" else len(self)) + added > self.capacity:
-            self._drop_oldest()
-        self._make_room(rows)
-        where = (self._next + np.arange(rows)) % self._size
-        for name, array in self.arrays.items():
-            array[where] = episode[name]
-        self._starts.append(self._next)
-        self._lengths.append(steps)
-        self._next = (self._next + rows) % self._size
-        self.n_steps += steps
-        self._index = None
-
-    def rows(self, episodes: IntArray, width: int) -> IntArray:
-        """``[n, width]`` where the rows of episodes (0: the oldest) are in :attr:`arrays`.
-
-        Beyond an episode's own rows its last one is repeated.
-        """
-        starts, lengths = self._table()
-        offset = np.minimum(np.arange(width), lengths[episodes, None])
-        rows: IntArray = (starts[episodes, None] + offset) % self._size
-        return rows
-
-    @property
-    def _size(self) -> int:
-        return len(next(iter(self.arrays.values())))
-
-    def _used(self) -> int:
-        return self.n_steps + len(self)
-
-    def _table(self) -> tuple[IntArray, IntArray]:
-        if self._index is None:
-            self._index = np.array(self._starts, dtype=np.int64), np.array(self._lengths, dtype=np.int64)
-        return self._index
-
-    def _drop_oldest(self) -> None:
-        self._starts.popleft()
-        self.n_steps -= self._lengths.popleft()
-
-    def _make_room(self, rows: int) -> None:
-        """Move everything into arrays twice as large, in order, if the rows do not fit."""
-        used = self._used()
-        if used + rows <= self._size:
-            return
-        self._index = None
-        kept = (np.arange(used) + (self._starts[0] if self._starts else 0)) % self._size
-        size = max(2 * self._size, used + rows)
-        for name, array in self.arrays.items():
-            larger = np.zeros((size, *array.shape[1:]), array.dtype)
-            larger[:used] = array[kept]
-            self.arrays[name] = larger
-        ends = np.cumsum(np.array(self._lengths, dtype=np.int64) + 1)
-        self._starts = deque([0, *ends[:-1].tolist()] if len(ends) else [])
-        self._next = used
-
-
-# MERGED: Episodes that are still going on, recorded side by side until each one ends.
-
-_FIRST_STEPS = 32
-
-
-class OpenEpisodes:
-    """One episode per row, of whatever length so far.
-
-    Args:
-        fields: what a step holds.
-        n: rows.
-    """
-
-    def __init__(self, fields: Fields, n: int) -> None:
-        self.steps = np.zeros(n, dtype=np.int64)
-        self._rows = np.arange(n)
-        self._arrays = {name: np.zeros((n, _FIRST_STEPS, *shape), dtype) for name, (shape, dtype) in fields.items()}
-
-    def forget(self) -> None:
-        """Begin a new episode in every row."""
-        self.steps[:] = 0
-
-    def write(self, step: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append one step ``[n, ..]`` to every row."""
-        capacity = next(iter(self._arrays.values())).shape[1]
-        # The last place is for what is seen after the last action.
-        if self.steps.max() + 2 > capacity:
-            self._arrays = {name: np.concatenate([a, np.zeros_like(a)], axis=1) for name, a in self._arrays.items()}
-        for name, array in self._arrays.items():
-            array[self._rows, self.steps] = step[name]
-        self.steps += 1
-
-    def close(self, row: int, end: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """The whole episode ``[k + 1, ..]`` of a row, which then begins a new one.
-
-        Args:
-            row: which.
-            end: what is seen after the last action; fields that it leaves out are zero there.
-        """
-        k = int(self.steps[row])
-        for name, array in self._arrays.items():
-            array[row, k] = end.get(name, 0)
-        self.steps[row] = 0
-        return {name: array[row, : k + 1] for name, array in self._arrays.items()}
-
-
-# MERGED: Replay of whole episodes: a recurrent network learns on what it would have remembered when it acted.
-
-Observation = Tensor | dict[str, Tensor]
-"""One array, or one for every part of a Dict space."""
-ArrayObservation = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
-"""The same in NumPy."""
-
-_OBS = "obs"
+    obs: Array
+    """``[k + 1, ..]`` in raw units; the last one was seen after the last action."""
+    actions: IntArray
+    """``[k]`` from 0."""
+    rewards: Float32Array
+    """``[k]``."""
+    terminated: bool
+    """Nothing follows the last action."""
+    allowed: BoolArray | None = None
+    """``[k + 1, A]`` which actions could be taken; None: all, always. No True at all: it is not known."""
 
 
 @dataclass(frozen=True)
 class EpisodeBatch:
     """n whole episodes, padded to the longest (L actions). What stands in padding means nothing."""
 
-    obs: Observation
+    obs: Tensor
     """``[n, L + 1, ..]``; an episode of k actions has k + 1."""
     actions: Tensor
     """``[n, L]`` int64, from 0."""
@@ -203,33 +51,33 @@ class EpisodeBatch:
     terminated: Tensor
     """``[n, L]`` True where nothing follows the action."""
     allowed: Tensor | None
-    """``[n, L + 1, A]`` which actions could be taken; None: all, always. No True at all: it is not known."""
+    """``[n, L + 1, A]``, see :attr:`Episode.allowed`."""
     mask: Tensor
     """``[n, L]`` True where there is an action."""
 
     @property
     def seen(self) -> Tensor:
         """``[n, L + 1]`` True where there is an observation."""
-        first = torch.ones_like(self.mask[:, :1])
         # An episode has one observation more than actions; a row without any action is padding altogether.
-        return torch.cat([first & self.mask[:, :1], self.mask], dim=1)
+        return torch.cat([self.mask[:, :1], self.mask], dim=1)
 
 
 class EpisodeReplayBuffer(ReplayBuffer):
     """Whole episodes of n environments whose episodes end at different times.
 
-    An episode can be sampled once it has ended; before that it is being recorded, row by row.
+    An episode can be sampled once it has ended; before that it is being recorded. The oldest episodes leave, whole,
+    where a new one would not fit.
 
     Args:
         buffer_size: capacity, in ``unit``.
-        observation_space: Box, Dict (of Boxes), Discrete or MultiBinary.
+        observation_space: Box, Discrete or MultiBinary.
         action_space: Discrete.
         device: where batches are put.
         n_envs: environments that are recorded at a time.
         optimize_memory_usage: must be False; observations are stored once anyway.
         handle_timeout_termination: an end with ``info["TimeLimit.truncated"]`` is no end of the process. False: every
             end counts as one (finite horizon).
-        unit: ``"steps"`` or ``"episodes"``.
+        unit: ``"steps"`` (actions) or ``"episodes"``.
         masks: store which actions were allowed, see :meth:`add`.
 
     Raises:
@@ -252,45 +100,42 @@ class EpisodeReplayBuffer(ReplayBuffer):
             raise ValueError("EpisodeReplayBuffer stores every observation once: optimize_memory_usage must be False")
         if not isinstance(action_space, spaces.Discrete):
             raise ValueError(f"EpisodeReplayBuffer needs a Discrete action space, got {action_space}")
+        if isinstance(observation_space, spaces.Dict):
+            raise ValueError(f"EpisodeReplayBuffer needs observations that are one array, got {observation_space}")
+        if unit not in ("steps", "episodes"):
+            raise ValueError(f"unit must be 'steps' or 'episodes', got {unit!r}")
+        if buffer_size < 1:
+            raise ValueError(f"the capacity must be at least 1, got {buffer_size}")
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)
         self.handle_timeout_termination = handle_timeout_termination
         self.optimize_memory_usage = False
+        self.unit, self.masks = unit, masks
         self.rng = np.random.default_rng()
-        fields: dict[str, tuple[tuple[int, ...], npt.DTypeLike]] = {
-            "action": ((), np.int64),
-            "reward": ((), np.float32),
-            "terminated": ((), np.bool_),
-        }
-        shapes: Any = self.obs_shape
-        if isinstance(observation_space, spaces.Dict):
-            for name, space in observation_space.spaces.items():
-                fields[f"{_OBS}.{name}"] = (shapes[name], space.dtype or np.float32)
-        else:
-            fields[_OBS] = (shapes, observation_space.dtype or np.float32)
-        if masks:
-            fields["allowed"] = ((int(action_space.n),), np.bool_)
-        self.fields = fields
-        self.episodes = EpisodeRing(fields, buffer_size, unit)
-        self.recording = OpenEpisodes(fields, n_envs)
-
-    def size(self) -> int:
-        """Number of steps of whole episodes."""
-        return self.episodes.n_steps
+        self.reset()
 
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
-        self.episodes.clear()
-        self.recording.forget()
+        self.episodes: deque[Episode] = deque()
+        self._steps = 0
+        self.forget_open()
+
+    def forget_open(self, n_envs: int | None = None) -> None:
+        """Drop the episodes that have not ended: their environments were reset (or are others, ``n_envs`` of them)."""
+        self.n_envs = n_envs or self.n_envs
+        self._open: list[list[tuple[Array, Array, Array]]] = [[] for _ in range(self.n_envs)]
+
+    def size(self) -> int:
+        """Number of steps of whole episodes."""
+        return self._steps
+
+    @property
+    def lengths(self) -> IntArray:
+        """``[E]`` number of actions of every episode, the oldest first."""
+        return np.array([len(episode.actions) for episode in self.episodes], dtype=np.int64)
 
     def add(
-        self,
-        obs: ArrayObservation,
-        next_obs: ArrayObservation,
-        action: npt.NDArray[Any],
-        reward: npt.NDArray[Any],
-        done: npt.NDArray[Any],
-        infos: list[dict[str, Any]],
+        self, obs: Array, next_obs: Array, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]
     ) -> None:
         """Record one step of every environment.
 
@@ -302,23 +147,44 @@ class EpisodeReplayBuffer(ReplayBuffer):
             done: ``[n]``.
             infos: ``TimeLimit.truncated`` says why an episode ended. With masks, ``action_mask [A]`` of an ended
                 episode says which actions would have been allowed after it.
+
+        Raises:
+            ValueError: an episode alone exceeds the capacity.
         """
-        done = np.asarray(done, dtype=np.bool_)
-        action = np.asarray(action, dtype=np.int64).reshape(self.n_envs, -1)
-        timeouts = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
-        row = self._named(obs)
-        row["action"], row["reward"] = action[:, 0], np.asarray(reward)
-        row["terminated"] = done & ~(timeouts & self.handle_timeout_termination)
-        if "allowed" in self.fields:
-            row["allowed"] = action[:, 1:].astype(np.bool_)
-        self.recording.write(row)
-        last = self._named(next_obs)
-        for i in np.flatnonzero(done):
-            end = {name: value[i] for name, value in last.items()}
-            if "allowed" in self.fields:
-                # Asking the environment would be too late: it has begun its next episode.
-                end["allowed"] = infos[i].get("action_mask", False)
-            self.episodes.append(self.recording.close(int(i), end))
+        dtype = self.observation_space.dtype or np.float32
+        # Copies: environments may use their arrays again.
+        obs, next_obs = (np.array(seen, dtype=dtype).reshape(self.n_envs, *self.obs_shape) for seen in (obs, next_obs))
+        action = np.array(action, dtype=np.int64).reshape(self.n_envs, -1)
+        reward = np.array(reward, dtype=np.float32)
+        for i, steps in enumerate(self._open):
+            steps.append((obs[i], action[i], reward[i]))
+            if done[i]:
+                self._open[i] = []
+                self.append(self._ended(steps, next_obs[i], infos[i]))
+
+    def _ended(self, steps: Sequence[tuple[Array, Array, Array]], last: Array, info: dict[str, Any]) -> Episode:
+        seen, actions, rewards = (np.stack(part) for part in zip(*steps, strict=True))
+        cut = self.handle_timeout_termination and bool(info.get("TimeLimit.truncated", False))
+        allowed: BoolArray | None = None
+        if self.masks:
+            # Asking the environment would be too late: it has begun its next episode.
+            unknown = np.zeros(actions.shape[1] - 1, dtype=np.bool_)
+            allowed = np.concatenate([actions[:, 1:], [info.get("action_mask", unknown)]]).astype(np.bool_)
+        return Episode(np.concatenate([seen, last[None]]), actions[:, 0], rewards, not cut, allowed)
+
+    def append(self, episode: Episode) -> None:
+        """Store an episode.
+
+        Raises:
+            ValueError: it alone exceeds the capacity.
+        """
+        steps, in_steps = len(episode.actions), self.unit == "steps"
+        if in_steps and steps > self.buffer_size:
+            raise ValueError(f"an episode of {steps} steps does not fit into a capacity of {self.buffer_size} steps")
+        while (self._steps + steps if in_steps else len(self.episodes) + 1) > self.buffer_size:
+            self._steps -= len(self.episodes.popleft().actions)
+        self.episodes.append(episode)
+        self._steps += steps
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> EpisodeBatch:  # type: ignore[override]
         """Draw ``batch_size`` episodes, with replacement.
@@ -330,47 +196,27 @@ class EpisodeReplayBuffer(ReplayBuffer):
         Raises:
             ValueError: no episode has ended yet.
         """
-        if len(self.episodes) == 0:
+        if not self.episodes:
             raise ValueError("EpisodeReplayBuffer: no whole episode has been stored yet")
         return self.batch(self.rng.integers(len(self.episodes), size=batch_size), env)
 
     def batch(self, episodes: IntArray, env: VecNormalize | None = None) -> EpisodeBatch:
         """The episodes ``[n]`` (0: the oldest)."""
-        lengths = self.episodes.lengths[episodes]
-        width = int(lengths.max())
-        rows = self.episodes.rows(episodes, width + 1)
-        mask: BoolArray = np.arange(width) < lengths[:, None]
-        taken = {name: array[rows] for name, array in self.episodes.arrays.items()}
-        obs = self._normalize_obs(self._unnamed(taken), env)
-        rewards = self._normalize_reward(taken["reward"][:, :-1], env)
-        tensors = {name: self._tensor(part) for name, part in obs.items()} if isinstance(obs, dict) else None
+        obs, actions, rewards, ended, allowed = zip(*(self.episodes[i] for i in episodes), strict=True)
+        lengths = np.array([len(taken) for taken in actions])[:, None]
+        step = np.arange(lengths.max())
+        padded_obs: Any = self._normalize_obs(_padded(obs), env)
         return EpisodeBatch(
-            obs=self._tensor(obs) if tensors is None else tensors,  # type: ignore[arg-type]
-            actions=self._tensor(taken["action"][:, :-1]),
-            rewards=self._tensor(rewards.astype(np.float32, copy=False)),
-            terminated=self._tensor(taken["terminated"][:, :-1] & mask),
-            allowed=self._tensor(taken["allowed"]) if "allowed" in taken else None,
-            mask=self._tensor(mask),
+            obs=self.to_torch(padded_obs, copy=False),
+            actions=self.to_torch(_padded(actions), copy=False),
+            rewards=self.to_torch(self._normalize_reward(_padded(rewards), env).astype(np.float32), copy=False),
+            terminated=self.to_torch((step == lengths - 1) & np.array(ended)[:, None]),
+            allowed=self.to_torch(_padded(allowed), copy=False) if self.masks else None,
+            mask=self.to_torch(step < lengths),
         )
 
-    def forget_open(self, n_envs: int | None = None) -> None:
-        """Drop the episodes that have not ended: their environments were reset (or are others, ``n_envs`` of them)."""
-        if n_envs is not None and n_envs != self.n_envs:
-            self.n_envs = n_envs
-            self.recording = OpenEpisodes(self.fields, n_envs)
-        self.recording.forget()
 
-    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
-        return self.to_torch(np.ascontiguousarray(array), copy=False)
-
-    def _named(self, obs: ArrayObservation) -> dict[str, npt.NDArray[Any]]:
-        if isinstance(obs, dict):
-            shapes: Any = self.obs_shape
-            return {f"{_OBS}.{name}": part.reshape(self.n_envs, *shapes[name]) for name, part in obs.items()}
-        return {_OBS: obs.reshape(self.n_envs, *self.obs_shape)}
-
-    @staticmethod
-    def _unnamed(fields: dict[str, npt.NDArray[Any]]) -> ArrayObservation:
-        if _OBS in fields:
-            return fields[_OBS]
-        return {name[len(_OBS) + 1 :]: part for name, part in fields.items() if name.startswith(f"{_OBS}.")}
+def _padded(parts: Sequence[Array]) -> Array:
+    """Arrays ``[k, ..]`` of different k as one ``[n, longest, ..]``, zero behind their ends."""
+    padded: Array = pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True).numpy()
+    return padded

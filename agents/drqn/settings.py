@@ -1,7 +1,11 @@
-"""Features of observations whose bounds are known: scaled to [-1, 1], so that no unit outweighs another."""
+"""Ready settings of :class:`agents.drqn.drqn.DRQN` for ``CIRLTumour-v0``: the paper's, and those that work best here.
+
+Also what they and the settings of RecurrentPPO are made of: scaled features and a learning rate that falls.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,50 +16,54 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor
 
+from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.types import FloatArray
 
-class BoundedExtractor(BaseFeaturesExtractor):
-    """A Box, or a Dict of Boxes, flat, with every bounded number scaled from its bounds to [-1, 1].
 
-    Numbers without finite bounds stay as they are. Not for observations that are normalised already (``VecNormalize``).
+class ScaledExtractor(BaseFeaturesExtractor):
+    """A Box, flat, as (x - mean) / scale, so that no unit outweighs another.
 
     Args:
-        observation_space: Box or Dict of Boxes, without images.
+        observation_space: Box without images; with a scaler ``[d + ..]``.
+        scaler: of the first d numbers, without logarithms; what follows stays as it is. None: every number is scaled
+            from its bounds to [-1, 1], those without finite bounds stay as they are. Not for observations that are
+            normalised already (``VecNormalize``).
 
     Raises:
-        ValueError: the space is another one.
+        ValueError: the space is another one, or the scaler takes logarithms.
     """
 
-    centre: Tensor
-    radius: Tensor
+    mean: Tensor
+    scale: Tensor
 
-    def __init__(self, observation_space: spaces.Space[Any]) -> None:
-        parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"": observation_space}
-        low, high = [], []
-        for name, space in parts.items():
-            if not isinstance(space, spaces.Box) or is_image_space(space):
-                raise ValueError(f"BoundedExtractor needs Boxes that are no images, got {space} {name}".rstrip())
-            low.append(space.low.reshape(-1).astype(np.float64))
-            high.append(space.high.reshape(-1).astype(np.float64))
-        lowest, highest = np.concatenate(low), np.concatenate(high)
-        super().__init__(observation_space, len(lowest))
-        bounded = np.isfinite(lowest) & np.isfinite(highest) & (highest > lowest)
-        # As if from -1 to 1 already where there are no bounds.
-        lowest, highest = np.where(bounded, lowest, -1.0), np.where(bounded, highest, 1.0)
-        self.register_buffer("centre", torch.from_numpy(((lowest + highest) / 2).astype(np.float32)))
-        self.register_buffer("radius", torch.from_numpy(((highest - lowest) / 2).astype(np.float32)))
-        self._parts = tuple(parts)
+    def __init__(self, observation_space: spaces.Space[Any], scaler: Scaler | None = None) -> None:
+        if not isinstance(observation_space, spaces.Box) or is_image_space(observation_space):
+            raise ValueError(f"ScaledExtractor needs a Box that is no image, got {observation_space}")
+        mean, scale = _of_bounds(observation_space) if scaler is None else _of_scaler(observation_space, scaler)
+        super().__init__(observation_space, len(mean))
+        self.register_buffer("mean", torch.from_numpy(mean.astype(np.float32)))
+        self.register_buffer("scale", torch.from_numpy(scale.astype(np.float32)))
 
-    def forward(self, observations: Tensor | dict[str, Tensor]) -> Tensor:
+    def forward(self, observations: Tensor) -> Tensor:
         """``[n, F]``."""
-        if isinstance(observations, dict):
-            flat = torch.cat([observations[name].flatten(1) for name in self._parts], dim=1)
-        else:
-            flat = observations.flatten(1)
-        return (flat.float() - self.centre) / self.radius
+        return (observations.flatten(1).float() - self.mean) / self.scale
 
 
-# MERGED: Ready settings of :class:`agents.drqn.drqn.DRQN` for ``CIRLTumour-v0``: the paper's, and those that work best
-# here.
+def _of_bounds(space: spaces.Box) -> tuple[FloatArray, FloatArray]:
+    low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
+    bounded = np.isfinite(low) & np.isfinite(high) & (high > low)
+    # As if from -1 to 1 already where there are no bounds.
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    return (low + high) / 2, (high - low) / 2
+
+
+def _of_scaler(space: spaces.Box, scaler: Scaler) -> tuple[FloatArray, FloatArray]:
+    others = math.prod(space.shape) - len(scaler.mean)
+    if len(space.shape) != 1 or others < 0:
+        raise ValueError(f"ScaledExtractor needs a Box of {len(scaler.mean)} features and what follows, got {space}")
+    if scaler.offset is not None and scaler.offset.any():
+        raise ValueError("ScaledExtractor takes no logarithms")
+    return np.append(scaler.mean, np.zeros(others)), np.append(scaler.scale, np.ones(others))
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ def paper_settings(appendix: Literal["D", "E"] = "E") -> DRQNSettings:
         "policy_kwargs": {
             "lstm_hidden_size": 128,
             "net_arch": [],
-            "features_extractor_class": BoundedExtractor,
+            "features_extractor_class": ScaledExtractor,
         },
     }
     return DRQNSettings(arguments, n_envs=1, total_timesteps=total)
@@ -152,11 +160,10 @@ def tumour_settings() -> DRQNSettings:
         "exploration_initial_eps": 1.0,
         "exploration_final_eps": 0.1,
         "exploration_fraction": 0.7,
-        "exploration_stretch": 1.0,
         "policy_kwargs": {
             "lstm_hidden_size": 64,
             "net_arch": [64],
-            "features_extractor_class": BoundedExtractor,
+            "features_extractor_class": ScaledExtractor,
         },
     }
     return DRQNSettings(arguments, n_envs=64, total_timesteps=150_000)

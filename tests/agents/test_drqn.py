@@ -1,4 +1,4 @@
-"""The recurrent Q-learner as a Stable-Baselines3 algorithm (cases 9 to 13: test_cases_recurrent.py)."""
+"""The recurrent Q-learner as a Stable-Baselines3 algorithm (its memory also in test_cases_recurrent.py)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
-from agents.drqn.drqn import DRQN, MaskedPolicy, StretchExplorer
-from agents.drqn.settings import BoundedExtractor, LinearRate, paper_settings, tumour_settings
+from agents.drqn import DRQN, LinearRate, MaskedPolicy, ScaledExtractor, paper_settings, tumour_settings
+from agents.drqn.drqn import epsilon_greedy
+from cirl_gym.outcome_models.inputs import Scaler
 
 
 def counting(n=2, kind=Counting, **arguments):
@@ -44,7 +45,7 @@ def walk(model, episode, **arguments):
     [
         {},
         {"double_q": False, "n_steps": 2, "policy_kwargs": SMALL | {"cell": "gru"}},
-        {"trace_decay": 0.9, "policy_kwargs": SMALL | {"skip_connection": True, "n_lstm_layers": 2}},
+        {"policy_kwargs": SMALL | {"skip_connection": True, "n_lstm_layers": 2}},
     ],
 )
 def test_known_q_values_are_found(arguments):
@@ -70,7 +71,7 @@ def test_known_q_values_are_found(arguments):
 # Memory: acting, learning, starts of episodes.
 
 
-def test_case_11_learning_sees_the_values_that_acting_saw():
+def test_learning_sees_the_values_that_acting_saw():
     model = small_drqn(counting(3), learning_starts=10**6)
     acted = []
     ask = model.policy.q_values
@@ -84,7 +85,7 @@ def test_case_11_learning_sees_the_values_that_acting_saw():
     model.learn(3 * 60)
     found = {tuple(o[:2]): q for obs, qs in acted for o, q in zip(obs, qs, strict=True)}
     batch = model.replay_buffer.batch(np.arange(len(model.replay_buffer.episodes)))
-    lengths = batch.mask.sum(1)
+    lengths = model.replay_buffer.lengths
     assert set(lengths.tolist()) == {1, 3, 20}
     q = model.q_net.sequence(batch.obs, batch.seen).detach().numpy()
     steps = 0
@@ -127,31 +128,20 @@ def test_every_row_tosses_its_own_coin():
     assert np.mean(drawn != greedy) == pytest.approx(0.25, abs=0.03)
 
 
-@pytest.mark.parametrize("stretch", [1.0, 8.0])
-def test_epsilon_is_the_share_of_exploring_steps(stretch):
-    explorer = StretchExplorer(2000, 3, stretch, np.random.default_rng(0))
-    # Rows that do not explore say -1.
-    greedy, starts = np.full(2000, -1), np.ones(2000, dtype=bool)
-    steps = []
-    for _ in range(40):
-        steps.append(explorer.choose(greedy, starts, 0.3, None))
-        starts = np.zeros(2000, dtype=bool)
-    taken = np.array(steps)
+def test_exploring_draws_uniformly_among_what_is_allowed():
+    # Rows that do not explore say -1; the second action is forbidden in the second half of the rows.
+    greedy, allowed = np.full(80_000, -1), np.ones((80_000, 3), dtype=bool)
+    allowed[40_000:, 1] = False
+    taken = epsilon_greedy(greedy, 0.3, 3, allowed, np.random.default_rng(0))
     assert np.mean(taken >= 0) == pytest.approx(0.3, abs=0.01)
-    both = np.mean((taken[1:] >= 0) & (taken[:-1] >= 0))
-    # Two steps in a row: the same stretch with probability 1 - 1/8, else another toss.
-    stay = 1 - 1 / stretch
-    assert both == pytest.approx(0.3 * (stay + (1 - stay) * 0.3), abs=0.01)
-    assert [np.mean(taken[taken >= 0] == a) for a in range(3)] == pytest.approx([1 / 3] * 3, abs=0.02)
-    alike = np.mean(taken[1:][(taken[1:] >= 0) & (taken[:-1] >= 0)] == taken[:-1][(taken[1:] >= 0) & (taken[:-1] >= 0)])
-    # Chances drawn from Dirichlet(1, 1, 1): two draws are equal with probability 1/2, independent ones 1/3.
-    within = stay / (stay + (1 - stay) * 0.3)
-    assert alike == pytest.approx(within / 2 + (1 - within) / 3 if stretch > 1 else 1 / 3, abs=0.02)
+    for rows, shares in ((taken[:40_000], [1 / 3] * 3), (taken[40_000:], [1 / 2, 0, 1 / 2])):
+        # About 12,000 draws: a standard error of .005 at most.
+        assert [np.mean(rows[rows >= 0] == a) for a in range(3)] == pytest.approx(shares, abs=0.02)
 
 
 def test_same_seed_same_bytes_and_evaluating_changes_nothing():
     def learnt(seed, callback=None):
-        return parameters(small_drqn(counting(), seed=seed, exploration_stretch=3.0).learn(160, callback))
+        return parameters(small_drqn(counting(), seed=seed).learn(160, callback))
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Training and eval env")
@@ -195,14 +185,14 @@ def test_an_interrupted_episode_does_not_go_on_in_the_replay(reset):
 
 
 def test_saving_and_loading(tmp_path):
-    model = small_drqn(counting(), n_steps=2, exploration_stretch=2.0).learn(120)
+    model = small_drqn(counting(), n_steps=2).learn(120)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "replay")
     loaded = DRQN.load(tmp_path / "model", env=counting(), device="cpu")
     loaded.load_replay_buffer(tmp_path / "replay")
     obs = np.random.default_rng(0).random((6, 3)).astype(np.float32)
     np.testing.assert_array_equal(walk(model, obs), walk(loaded, obs))
-    assert (loaded.n_steps, loaded.exploration_stretch, loaded.num_timesteps) == (2, 2.0, 120)
+    assert (loaded.n_steps, loaded.num_timesteps) == (2, 120)
     assert loaded.replay_buffer.size() == model.replay_buffer.size() > 0
     # Drawn numbers go on from where they were.
     model.exploration_rate = loaded.exploration_rate = 0.5
@@ -247,7 +237,7 @@ def test_a_policy_saved_by_itself(tmp_path):
 def test_forbidden_actions_are_never_taken(start, told):
     """The environment raises where one is."""
     envs = counting(2, Forbidding, start=start, tell_last=told)
-    model = small_drqn(envs, exploration_initial_eps=0.7, exploration_stretch=2.0, n_steps=2).learn(200)
+    model = small_drqn(envs, exploration_initial_eps=0.7, n_steps=2).learn(200)
     batch = model.replay_buffer.sample(16)
     assert int(batch.actions[batch.mask].min()) >= 0
     assert int(batch.actions[batch.mask].max()) <= 3
@@ -304,19 +294,17 @@ class Eight(gym.Env):
 
 
 @pytest.mark.parametrize(
-    ("policy", "space", "more"),
+    ("space", "more"),
     [
-        ("MlpLstmPolicy", spaces.Discrete(5), {}),
-        ("MlpLstmPolicy", spaces.MultiBinary(4), {}),
-        ("MlpLstmPolicy", spaces.Box(0, 9, (2, 2)), {"features_extractor_class": BoundedExtractor}),
-        ("MultiInputLstmPolicy", spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)}), {}),
-        ("CnnLstmPolicy", spaces.Box(0, 255, (3, 36, 36), np.uint8), {}),
+        (spaces.Discrete(5), {}),
+        (spaces.MultiBinary(4), {}),
+        (spaces.Box(0, 9, (2, 2)), {"features_extractor_class": ScaledExtractor}),
     ],
 )
-def test_kinds_of_observations(policy, space, more):
+def test_kinds_of_observations(space, more):
     space.seed(0)
     envs = DummyVecEnv([lambda: Monitor(Eight(space))] * 2)
-    model = small_drqn(envs, policy=policy, policy_kwargs=SMALL | more, gradient_steps=-1).learn(40)
+    model = small_drqn(envs, policy_kwargs=SMALL | more, gradient_steps=-1).learn(40)
     assert model._n_updates > 0
     mean, _ = evaluate_policy(model, envs, n_eval_episodes=2)
     assert mean == 0
@@ -353,26 +341,36 @@ def test_the_native_vector_environment():
         pytest.skip("needs gymnasium >= 1.1")
     from agents.sb3_vec_env import make_native_vec_env
 
-    for observation, policy in (("flat", "MlpLstmPolicy"), ("dict", "MultiInputLstmPolicy")):
-        envs = make_native_vec_env("CIRLTumour-v0", 8, seed=0, observation=observation)
-        kwargs = SMALL | {"features_extractor_class": BoundedExtractor}
-        model = small_drqn(envs, policy=policy, policy_kwargs=kwargs, horizon_is_terminal=True).learn(480)
-        assert isinstance(envs, VecMonitor)
-        assert evaluate_policy(model, envs, n_eval_episodes=8)[0] < 0
-        lengths = model.replay_buffer.episodes.lengths
-        assert lengths.max() == 20
-        # With a finite horizon every episode ends.
-        batch = model.replay_buffer.batch(np.arange(len(lengths)))
-        np.testing.assert_array_equal(batch.terminated.sum(1), np.ones(len(lengths)))
+    envs = make_native_vec_env("CIRLTumour-v0", 8, seed=0)
+    kwargs = SMALL | {"features_extractor_class": ScaledExtractor}
+    model = small_drqn(envs, policy_kwargs=kwargs, horizon_is_terminal=True).learn(480)
+    assert isinstance(envs, VecMonitor)
+    assert evaluate_policy(model, envs, n_eval_episodes=8)[0] < 0
+    lengths = model.replay_buffer.lengths
+    assert lengths.max() == 20
+    # With a finite horizon every episode ends.
+    batch = model.replay_buffer.batch(np.arange(len(lengths)))
+    np.testing.assert_array_equal(batch.terminated.sum(1), np.ones(len(lengths)))
 
 
 def test_bounds_scale_observations():
     space = spaces.Box(np.array([0, -np.inf, 5]), np.array([10, np.inf, 5]), dtype=np.float64)
-    extractor = BoundedExtractor(space)
+    extractor = ScaledExtractor(space)
     # From its bounds to [-1, 1]; without bounds, and where there is nothing to scale, as it is.
     assert extractor(torch.tensor([[0.0, 7.0, 5.0], [10.0, -7.0, 5.0]])).tolist() == [[-1, 7, 5], [1, -7, 5]]
-    with pytest.raises(ValueError, match="BoundedExtractor"):
-        BoundedExtractor(spaces.Discrete(3))
+    for other in (spaces.Discrete(3), spaces.Box(0, 255, (3, 36, 36), np.uint8)):
+        with pytest.raises(ValueError, match="needs a Box that is no image"):
+            ScaledExtractor(other)
+
+
+def test_a_scaler_scales_the_features_and_leaves_what_follows():
+    scaler = Scaler(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
+    extractor = ScaledExtractor(spaces.Box(-9, 9, (3,)), scaler)
+    assert extractor(torch.tensor([[3.0, -2.0, 5.0]])).tolist() == [[1, -1, 5]]
+    with pytest.raises(ValueError, match="Box of 2 features and what follows"):
+        ScaledExtractor(spaces.Box(-9, 9, (1,)), scaler)
+    with pytest.raises(ValueError, match="no logarithms"):
+        ScaledExtractor(spaces.Box(-9, 9, (3,)), Scaler(scaler.mean, scaler.scale, np.array([0.0, 1.0])))
 
 
 @pytest.mark.parametrize(
@@ -380,15 +378,16 @@ def test_bounds_scale_observations():
     [
         ({"n_steps": 0}, "n_steps"),
         ({"gamma": 2.0}, "gamma"),
-        ({"n_steps": 2, "trace_decay": 0.5}, "exclude"),
-        ({"exploration_stretch": 0.5}, "exploration_stretch"),
+        ({"gamma": -0.1}, "gamma"),
+        ({"policy": "CnnLstmPolicy"}, "CnnLstmPolicy"),
         ({"policy_kwargs": {"cell": "rnn"}}, "cell"),
         ({"replay_buffer_kwargs": {"unit": "days"}}, "unit"),
+        ({"env": Eight(spaces.Dict({"a": spaces.Discrete(3)}))}, "observations that are one array"),
     ],
 )
 def test_an_agent_that_cannot_be(arguments, told):
     with pytest.raises(ValueError, match=told):
-        small_drqn(Counting(), **arguments)
+        small_drqn(**{"env": Counting()} | arguments)
 
 
 def test_other_action_spaces_are_refused():
@@ -403,7 +402,7 @@ def test_the_papers_settings():
     assert model.q_net.memory.hidden_size == 128
     assert len(model.q_net.head) == 1
     assert (model.batch_size, model.buffer_size, model.target_update_interval) == (256, 10_000, 200)
-    assert model.replay_buffer.episodes.unit == "episodes"
+    assert model.replay_buffer.unit == "episodes"
     # .9, .00005 less per step: 0 after 18,000 of 41,000.
     left = lambda step: 1 - step / settings.total_timesteps  # noqa: E731
     assert model.exploration_schedule(left(0)) == 0.9

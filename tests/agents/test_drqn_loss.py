@@ -1,4 +1,4 @@
-"""Targets and loss of whole episodes, by hand and under padding (case 13)."""
+"""Targets and loss of whole episodes, by hand and under padding."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.torch_layers import FlattenExtractor
 
-from agents.drqn.drqn import TargetRule, episode_loss, q_targets
+from agents.drqn.drqn import episode_loss, masked_loss, q_targets
 from agents.drqn.policy import RecurrentQNetwork
 from agents.drqn.replay import EpisodeBatch
-from agents.drqn.targets import masked_loss
 
 SPACE = spaces.Box(-10, 10, (3,))
 NAN = float("nan")
@@ -46,40 +45,32 @@ def episodes(lengths, width, filler=0.0, masks=False):
     return EpisodeBatch(obs, actions, rewards, terminated, allowed, mask)
 
 
-def loss_and_gradient(net, batch, rule):
+def loss_and_gradient(net, batch, **rule):
     net.zero_grad()
-    loss, unknown = episode_loss(net, network(seed=7), batch, rule)
+    loss, unknown = episode_loss(net, network(seed=7), batch, 0.9, **rule)
     loss.backward()
     return loss.detach(), torch.cat([p.grad.flatten() for p in net.parameters()]), int(unknown)
 
 
-RULES = [
-    TargetRule(0.9),
-    TargetRule(0.9, n_steps=3),
-    TargetRule(0.9, n_steps=100, double_q=False),
-    TargetRule(0.9, trace_decay=0.8),
-]
-
-
 @pytest.mark.parametrize("masks", [False, True])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [{}, {"n_steps": 3}, {"n_steps": 100, "double_q": False}])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_case_13_padding_changes_neither_loss_nor_gradient(cell, rule, masks):
+def test_padding_changes_neither_loss_nor_gradient(cell, rule, masks):
     net, lengths = network(cell), [3, 1, 5]
-    loss, gradient, unknown = loss_and_gradient(net, episodes(lengths, 20, masks=masks), rule)
+    loss, gradient, unknown = loss_and_gradient(net, episodes(lengths, 20, masks=masks), **rule)
     assert unknown == 0
     assert loss > 0
     assert gradient.abs().max() > 0
     for width, filler in ((5, 0.0), (40, 0.0), (20, NAN), (20, 1e30)):
-        other = loss_and_gradient(net, episodes(lengths, width, filler, masks), rule)
+        other = loss_and_gradient(net, episodes(lengths, width, filler, masks), **rule)
         torch.testing.assert_close(other[:2], (loss, gradient), rtol=0, atol=1e-6)
         assert other[2] == 0
 
 
-def test_case_13_nothing_but_padding_is_no_nan():
+def test_nothing_but_padding_is_no_nan():
     net, batch = network(), episodes([2, 3], 4, NAN)
     empty = replace(batch, mask=torch.zeros_like(batch.mask))
-    loss, gradient, _ = loss_and_gradient(net, empty, RULES[0])
+    loss, gradient, _ = loss_and_gradient(net, empty)
     assert loss == 0
     assert (gradient == 0).all()
 
@@ -91,11 +82,10 @@ def test_the_loss_is_a_mean_over_steps():
     assert masked_loss(values, targets, mask).item() == pytest.approx(2 / 3)
 
 
-def by_hand(rule, allowed=None, terminated=False):
-    """Three steps with rewards 1, 2, 4; the target network's values of the following are known numbers."""
+def by_hand(allowed=None, terminated=False, **rule):
+    """Gamma is .5. Three steps with rewards 1, 2, 4; the target network's values of the following are known numbers."""
     q = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]])
     target_q = torch.tensor([[[9.0, 9.0], [10.0, 20.0], [30.0, 40.0], [60.0, 50.0]]])
-    # The second action is the greedy one (1), the third is not (it is 1, greedy is 0).
     batch = EpisodeBatch(
         obs=torch.zeros(1, 4, 3),
         actions=torch.tensor([[0, 1, 1]]),
@@ -104,58 +94,36 @@ def by_hand(rule, allowed=None, terminated=False):
         allowed=allowed,
         mask=torch.ones(1, 3, dtype=torch.bool),
     )
-    targets, known = q_targets(q, target_q, batch, rule)
+    targets, known = q_targets(q, target_q, batch, 0.5, **rule)
     return targets[0].tolist(), known[0].tolist()
 
 
 def test_one_step_targets():
     # The Q-network picks actions 1, 0, 1: values 20, 30, 50.
-    assert by_hand(TargetRule(0.5))[0] == [11, 17, 29]
+    assert by_hand()[0] == [11, 17, 29]
     # The target network picks for itself: 20, 40, 60.
-    assert by_hand(TargetRule(0.5, double_q=False))[0] == [11, 22, 34]
-    assert by_hand(TargetRule(0.5), terminated=True)[0] == [11, 17, 4]
+    assert by_hand(double_q=False)[0] == [11, 22, 34]
+    assert by_hand(terminated=True)[0] == [11, 17, 4]
 
 
 def test_n_step_targets():
     # 1 + .5 * 2 + .25 * 30; 2 + .5 * 4 + .25 * 50; the last has one step left.
-    assert by_hand(TargetRule(0.5, n_steps=2))[0] == [9.5, 16.5, 29]
-    assert by_hand(TargetRule(0.5, n_steps=3))[0] == [1 + 1 + 1 + 0.125 * 50, 16.5, 29]
-    assert by_hand(TargetRule(0.5, n_steps=9), terminated=True)[0] == [3, 4, 4]
-
-
-def test_traces_are_cut_where_the_next_action_is_not_greedy():
-    # t = 2: 29. t = 1: the next action is not greedy, one step: 17. t = 0: half of 20, half of 17.
-    assert by_hand(TargetRule(0.5, trace_decay=0.5))[0] == [1 + 0.5 * 18.5, 17, 29]
-    assert by_hand(TargetRule(0.5, trace_decay=1.0))[0] == [1 + 0.5 * 17, 17, 29]
+    assert by_hand(n_steps=2)[0] == [9.5, 16.5, 29]
+    assert by_hand(n_steps=3)[0] == [1 + 1 + 1 + 0.125 * 50, 16.5, 29]
+    assert by_hand(n_steps=9, terminated=True)[0] == [3, 4, 4]
 
 
 def test_forbidden_actions_are_not_in_the_maximum():
     allowed = torch.ones(1, 4, 2, dtype=torch.bool)
     allowed[0, 1, 1] = allowed[0, 2, 0] = False
     # What follows is now 10 and 40.
-    assert by_hand(TargetRule(0.5), allowed) == ([6, 22, 29], [True] * 3)
+    assert by_hand(allowed) == ([6, 22, 29], [True] * 3)
 
 
 def test_what_depends_on_an_unknown_mask_is_left_out():
     allowed = torch.ones(1, 4, 2, dtype=torch.bool)
     allowed[0, 3] = False
-    assert by_hand(TargetRule(0.5), allowed)[1] == [True, True, False]
-    assert by_hand(TargetRule(0.5, n_steps=2), allowed)[1] == [True, False, False]
-    # The trace is cut between the second and the third.
-    assert by_hand(TargetRule(0.5, trace_decay=0.5), allowed)[1] == [True, True, False]
+    assert by_hand(allowed)[1] == [True, True, False]
+    assert by_hand(allowed, n_steps=2)[1] == [True, False, False]
     # Nothing follows an end.
-    assert by_hand(TargetRule(0.5), allowed, terminated=True)[1] == [True] * 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ({"gamma": 1.5}, "gamma"),
-        ({"gamma": 1, "n_steps": 0}, "n_steps"),
-        ({"gamma": 1, "trace_decay": 2}, "trace_decay"),
-        ({"gamma": 1, "trace_decay": 0.5, "n_steps": 2}, "exclude"),
-    ],
-)
-def test_a_rule_that_cannot_be(arguments, told):
-    with pytest.raises(ValueError, match=told):
-        TargetRule(**arguments)
+    assert by_hand(allowed, terminated=True)[1] == [True] * 3

@@ -1,4 +1,4 @@
-"""Replay of whole episodes: what goes in comes out, whole (cases 10, 12, 13)."""
+"""Replay of whole episodes: what goes in comes out, whole."""
 
 from __future__ import annotations
 
@@ -11,43 +11,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from agents.drqn.replay import EpisodeReplayBuffer, EpisodeRing
+from agents.drqn.replay import Episode, EpisodeReplayBuffer
 
-FIELDS = {"id": ((), np.int64), "t": ((), np.int64)}
+
+def ring(capacity, unit="steps"):
+    return EpisodeReplayBuffer(capacity, Counting.observation_space, spaces.Discrete(2), "cpu", unit=unit)
 
 
 def episode(number, steps):
-    return {"id": np.full(steps + 1, number), "t": np.arange(steps + 1)}
+    obs = np.stack([np.full(steps + 1, number), np.arange(steps + 1), np.zeros(steps + 1)], axis=1)
+    return Episode(obs, np.zeros(steps, dtype=np.int64), np.zeros(steps, dtype=np.float32), True)
 
 
-def read(ring):
-    """(id, number of actions) of every episode, with a check that its rows are its own and in order."""
-    found = []
-    for i, length in enumerate(ring.lengths):
-        rows = ring.rows(np.array([i]), length + 1)[0]
-        ids, t = ring.arrays["id"][rows], ring.arrays["t"][rows]
-        assert (ids == ids[0]).all()
-        np.testing.assert_array_equal(t, np.arange(length + 1))
-        found.append((int(ids[0]), int(length)))
-    return found
+def read(buffer):
+    """(number, actions) of every episode."""
+    return [(int(found.obs[0, 0]), len(found.actions)) for found in buffer.episodes]
 
 
 def test_the_oldest_episodes_leave_whole():
-    ring = EpisodeRing(FIELDS, 10)
+    buffer = ring(10)
     for number, steps in enumerate([4, 3, 3, 5, 1]):
-        ring.append(episode(number, steps))
+        buffer.append(episode(number, steps))
     # 4 + 3 + 3 = 10 are full; 5 more push out the first two, 1 more fits nowhere else.
-    assert read(ring) == [(2, 3), (3, 5), (4, 1)]
-    assert ring.n_steps == 9
-    ring.append(episode(5, 10))
-    assert read(ring) == [(5, 10)]
-
-
-def test_capacity_in_episodes():
-    ring = EpisodeRing(FIELDS, 2, "episodes")
-    for number, steps in enumerate([50, 1, 2000]):
-        ring.append(episode(number, steps))
-    assert read(ring) == [(1, 1), (2, 2000)]
+    assert read(buffer) == [(2, 3), (3, 5), (4, 1)]
+    assert buffer.lengths.tolist() == [3, 5, 1]
+    assert buffer.size() == 9
+    buffer.append(episode(5, 10))
+    assert read(buffer) == [(5, 10)]
+    with pytest.raises(ValueError, match="11 steps does not fit into a capacity of 10"):
+        buffer.append(episode(0, 11))
+    buffer.reset()
+    assert (read(buffer), buffer.size()) == ([], 0)
 
 
 @settings(deadline=None, max_examples=15)
@@ -56,37 +50,20 @@ def test_capacity_in_episodes():
     capacity=st.integers(700, 3000),
     unit=st.sampled_from(["steps", "episodes"]),
 )
-def test_what_is_kept_is_the_longest_tail_that_fits(lengths, capacity, unit):
+def test_what_is_stored_is_the_longest_tail_that_fits(lengths, capacity, unit):
     if unit == "episodes":
         capacity = capacity % 7 + 1
-    ring = EpisodeRing(FIELDS, capacity, unit)
+    buffer = ring(capacity, unit)
     for number, steps in enumerate(lengths):
-        ring.append(episode(number, steps))
+        buffer.append(episode(number, steps))
         tail, used = [], 0
         for old in range(number, -1, -1):
             used += lengths[old] if unit == "steps" else 1
             if used > capacity:
                 break
             tail.insert(0, (old, lengths[old]))
-        assert read(ring) == tail
-        assert ring.n_steps == sum(length for _, length in tail)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [((0,), "at least 1"), ((5, "years"), "unit must be")],
-)
-def test_a_ring_that_cannot_be(arguments, told):
-    with pytest.raises(ValueError, match=told):
-        EpisodeRing(FIELDS, *arguments)
-
-
-def test_an_episode_that_cannot_be_stored():
-    ring = EpisodeRing(FIELDS, 5)
-    with pytest.raises(ValueError, match="6 steps does not fit into a capacity of 5"):
-        ring.append(episode(0, 6))
-    with pytest.raises(ValueError, match="at least one action"):
-        ring.append(episode(0, 0))
+        assert read(buffer) == tail
+        assert buffer.size() == sum(length for _, length in tail)
 
 
 def recorded(capacity, steps, n_envs=3, **arguments):
@@ -150,7 +127,7 @@ def test_what_has_not_ended_is_not_sampled_and_can_be_forgotten():
     row = np.zeros((1, 3), dtype=np.float32)
     buffer.add(row, row + 1, np.array([0]), np.array([0.0]), np.array([True]), [{}])
     # The new episode begins with its own first step.
-    assert buffer.episodes.lengths.tolist() == [1, 3, 1]
+    assert buffer.lengths.tolist() == [1, 3, 1]
 
 
 def test_an_empty_replay_says_so():
@@ -158,18 +135,16 @@ def test_an_empty_replay_says_so():
         recorded(1000, 0).sample(2)
 
 
-def test_dict_observations_and_stored_masks():
-    space = spaces.Dict({"a": spaces.Box(0, 9, (2,), np.float32), "b": spaces.Discrete(5)})
-    buffer = EpisodeReplayBuffer(50, space, spaces.Discrete(3), "cpu", n_envs=2, masks=True)
+def test_stored_masks():
+    buffer = EpisodeReplayBuffer(50, spaces.Discrete(5), spaces.Discrete(3), "cpu", n_envs=2, masks=True)
+    obs = np.arange(2)
     for t in range(3):
-        obs = {"a": np.full((2, 2), t, np.float32), "b": np.array([t, t + 1])}
-        following = {"a": np.full((2, 2), t + 1, np.float32), "b": np.array([t + 1, t + 2])}
         action = np.array([[0, 1, 0, t == 1], [1, 0, 1, 1]])
         told = [{"action_mask": np.array([False, True, False])}, {}]
-        buffer.add(obs, following, action, np.zeros(2), np.full(2, t == 2), told)
+        buffer.add(obs, obs + 1, action, np.zeros(2), np.full(2, t == 2), told)
+        obs += 1  # What is stored is a copy.
     batch = buffer.batch(np.arange(2))
-    assert batch.obs["a"][0, :, 1].tolist() == [0, 1, 2, 3]
-    assert batch.obs["b"][1, :, 0].tolist() == [1, 2, 3, 4]
+    assert batch.obs[..., 0].tolist() == [[0, 1, 2, 3], [1, 2, 3, 4]]
     assert batch.allowed[0].int().tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 0], [0, 1, 0]]
     # Not told: not known.
     assert batch.allowed[1, 3].int().tolist() == [0, 0, 0]
@@ -190,12 +165,16 @@ def test_normalising_happens_when_sampling():
 
 
 @pytest.mark.parametrize(
-    ("action_space", "arguments", "told"),
+    ("arguments", "told"),
     [
-        (spaces.Box(0, 1, (1,)), {}, "Discrete"),
-        (spaces.Discrete(2), {"optimize_memory_usage": True}, "optimize_memory_usage"),
+        ({"action_space": spaces.Box(0, 1, (1,))}, "Discrete"),
+        ({"observation_space": spaces.Dict({"a": spaces.Discrete(2)})}, "one array"),
+        ({"optimize_memory_usage": True}, "optimize_memory_usage"),
+        ({"buffer_size": 0}, "at least 1"),
+        ({"unit": "years"}, "unit must be"),
     ],
 )
-def test_a_replay_that_cannot_be(action_space, arguments, told):
+def test_a_replay_that_cannot_be(arguments, told):
+    usual = {"buffer_size": 50, "observation_space": Counting.observation_space, "action_space": spaces.Discrete(2)}
     with pytest.raises(ValueError, match=told):
-        EpisodeReplayBuffer(50, Counting.observation_space, action_space, "cpu", **arguments)
+        EpisodeReplayBuffer(**usual | arguments)

@@ -13,8 +13,8 @@ from small_agents import known_agent, known_problem
 from tiny_run import make_the_command_line_tiny, tiny_fit
 
 from agents.as_printed.training import HistoryTrainingConfig
-from agents.candidates import WorldPPOConfig, learnt_candidates
-from agents.ppo import WorldPPO
+from agents.candidates import learnt_candidates
+from agents.ppo import WorldPPO, WorldPPOConfig
 from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.successor.training import Problem, RandomRates
 from cirl_gym.data.rollout import observation, rollout
@@ -76,7 +76,7 @@ class TestSolving:
             shapes.append(shape_of(policy))
             return np.array([next(values), 0.0])
 
-        monkeypatch.setattr("agents.ppo.rolled_out_mu", value)
+        monkeypatch.setattr("agents.ppo.ppo.rolled_out_mu", value)
         # Three rollouts of 32 steps: looks before the first and before the second half, and at the end.
         policy = WorldPPO(problem(), replace(FEW, steps=96), np.random.default_rng(0)).solve([1.0, 0.0])
         assert len(shapes) == 3
@@ -89,7 +89,7 @@ class TestSolving:
             seen.append(shape_of(policy))
             return np.zeros(2)
 
-        monkeypatch.setattr("agents.ppo.rolled_out_mu", value)
+        monkeypatch.setattr("agents.ppo.ppo.rolled_out_mu", value)
         for warm in (False, True):
             seen.clear()
             trainer = WorldPPO(problem(), replace(FEW, looks=1, warm_start=warm), np.random.default_rng(0))

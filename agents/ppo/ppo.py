@@ -1,28 +1,27 @@
-"""RecurrentPPO of sb3-contrib, with settings that work on short episodes."""
+"""RecurrentPPO of sb3-contrib: with settings that work on short episodes, and in the world-model environment.
+
+:class:`WorldPPO` is a solver of the max-margin loop, beside the successor-feature agent and recurrent Q-learning.
+"""
 
 from __future__ import annotations
 
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium import spaces
 from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
-from torch import Tensor
 
 from agents.as_printed.rounds import StoredPolicies
-from agents.candidates import KNOWS_NO_RULES, WorldPPOConfig
-from agents.drqn.settings import LinearRate
+from agents.drqn.settings import LinearRate, ScaledExtractor
+from agents.ppo.settings import KNOWS_NO_RULES, RecurrentPPOConfig, WorldPPOConfig
 from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.sb3_vec_env import make_native_vec_env
 from agents.successor.training import Problem
@@ -30,45 +29,6 @@ from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.worlds.tumour import TumourParameters
-
-
-@dataclass(frozen=True)
-class RecurrentPPOConfig:
-    """How :func:`train_recurrent_ppo` trains.
-
-    One rollout holds whole episodes of every row, and one batch the whole rollout: cutting 20-step episodes into pieces
-    costs memory at their seams, and many small batches of padded sequences cost most of the time.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
-
-    steps: int = 200_000
-    """Environment steps."""
-    rollout: int = TumourParameters.horizon
-    """Steps of each row between two updates."""
-    epochs: int = 10
-    """Passes over a rollout."""
-    hidden: int = 32
-    """Units of the LSTM, which actor and critic share, and of the layer behind it."""
-    learning_rate: float = 3e-3
-    """Adam's."""
-    gae_lambda: float = 0.95
-    """Of the advantages."""
-    entropy: float = 0.01
-    """Weight of the entropy bonus."""
-    last_rate: float = 1.0
-    """Share of the learning rate that is left at the end of a linear fall; 1: constant."""
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "rollout", "epochs", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"RecurrentPPOConfig.{name} must be at least 1, got {getattr(self, name)}")
-        if not self.learning_rate > 0 or not 0 <= self.gae_lambda <= 1 or not self.entropy >= 0:
-            raise ValueError("RecurrentPPOConfig: learning_rate must be positive, gae_lambda in [0, 1], entropy >= 0")
-        if not 0 <= self.last_rate <= 1:
-            raise ValueError(f"RecurrentPPOConfig.last_rate must lie within [0, 1], got {self.last_rate}")
 
 
 class WarningLstmPolicy(RecurrentActorCriticPolicy):
@@ -151,45 +111,6 @@ def train_recurrent_ppo(
         device="cpu",
     )
     return algorithm.learn(config.steps, callback=callback)
-
-
-# MERGED: Features of observations standardised as every other network of this package sees them, whatever their
-# units.
-
-
-class ScaledExtractor(BaseFeaturesExtractor):
-    """A flat Box whose first d numbers are (x - mean) / scale of a scaler; what follows stays as it is.
-
-    Args:
-        observation_space: Box ``[d + ..]``.
-        scaler: of the d features, without logarithms.
-
-    Raises:
-        ValueError: the space is another one, or the scaler takes logarithms.
-    """
-
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self, observation_space: spaces.Space[Any], scaler: Scaler) -> None:
-        d = len(scaler.mean)
-        shape = observation_space.shape
-        if not isinstance(observation_space, spaces.Box) or shape is None or len(shape) != 1 or shape[0] < d:
-            raise ValueError(f"ScaledExtractor needs a Box of {d} features and what follows, got {observation_space}")
-        if scaler.offset is not None and scaler.offset.any():
-            raise ValueError("ScaledExtractor takes no logarithms")
-        super().__init__(observation_space, shape[0])
-        others = shape[0] - d
-        mean, scale = np.append(scaler.mean, np.zeros(others)), np.append(scaler.scale, np.ones(others))
-        self.register_buffer("mean", torch.from_numpy(mean.astype(np.float32)))
-        self.register_buffer("scale", torch.from_numpy(scale.astype(np.float32)))
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """``[n, F]``."""
-        return (observations.float() - self.mean) / self.scale
-
-
-# MERGED: RecurrentPPO in the world-model environment: the third solver of the max-margin loop.
 
 
 class HorizonEnds(VecEnvWrapper):
