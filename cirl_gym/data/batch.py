@@ -25,6 +25,12 @@ LARGEST = 1e9
 """No reading is larger than this; one beyond it is a fault, and would ruin every mean and scale."""
 
 
+def evenly_spaced_rows(n: int, most: int) -> IntArray:
+    """At most ``most`` of the rows 0..n-1, the first and the last among them; the same ones at every call."""
+    rows: IntArray = np.linspace(0, n - 1, min(n, most)).astype(np.int64)
+    return rows
+
+
 @dataclass(frozen=True)
 class Batch:
     """N episodes; an episode with k actions has k + 1 observations.
@@ -298,12 +304,3 @@ def _whole_numbers(name: str, array: npt.NDArray[np.generic]) -> IntArray:
     if not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"Batch: {name} must be whole numbers, got {array.dtype}")
     return array.astype(np.int64)
-
-
-# MERGED: Some of many rows, spread evenly over all of them.
-
-
-def evenly_spaced_rows(n: int, most: int) -> IntArray:
-    """At most ``most`` of the rows 0..n-1, the first and the last among them; the same ones at every call."""
-    rows: IntArray = np.linspace(0, n - 1, min(n, most)).astype(np.int64)
-    return rows

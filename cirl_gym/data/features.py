@@ -1,4 +1,8 @@
-"""The reward of every environment: R = w . phi, with weights that are checked once (paper, equation 23)."""
+"""The reward of every environment, R = w . phi: the weights w, and phi, the outcomes scaled to [0, 1] (equation 23).
+
+Weights are checked once, and scaled, drawn and walked along on the L1 sphere with the signs that are known.
+:class:`FeatureMap` is the one place where an outcome (:mod:`cirl_gym.data.outcomes`) becomes what a weight weighs.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ import numpy.typing as npt
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import Column, OutcomeFeature, check_outcomes, outcome_values, read_outcome
 from cirl_gym.types import FloatArray, IntArray
+
+_CORNERS = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 0.0]])
 
 
 def check_weights(weights: npt.ArrayLike, features: Sequence[str]) -> FloatArray:
@@ -47,9 +53,6 @@ def reward(phi: FloatArray, weights: FloatArray) -> FloatArray:
     for k in range(1, phi.shape[-1]):
         total = total + phi[..., k] * weights[..., k]
     return total
-
-
-# MERGED: Weights on the L1 sphere: scaled, drawn and walked along, with the signs that are known.
 
 
 def normalised(w: npt.ArrayLike) -> FloatArray:
@@ -97,9 +100,6 @@ def draw_weights(signs: npt.ArrayLike, rng: np.random.Generator, n: int | None =
     return w[0] if n is None else w
 
 
-_CORNERS = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 0.0]])
-
-
 def arc_weights(t: FloatArray) -> FloatArray:
     """``[M, 2]`` the L1 sphere of two features, walked along: t in [0, 4], one unit per face, from (1, 0) over (0, 1).
 
@@ -115,14 +115,6 @@ def allowed_faces(signs: FloatArray) -> list[int]:
     """Faces 0..3 of :func:`arc_weights` on which no component has a sign that ``signs [2]`` forbid."""
     inside = (_CORNERS[:-1] + _CORNERS[1:]) * signs
     return [face for face in range(4) if (inside[face] >= 0).all()]
-
-
-# MERGED: phi: outcomes scaled to [0, 1] by ranges fixed once. The one place where an outcome becomes what a weight
-# weighs.
-#
-# An outcome is an observed feature, or computed of some (:mod:`cirl_gym.data.outcomes`): how far outside its
-# normal
-# range, by how much it changed.
 
 
 @dataclass(frozen=True)

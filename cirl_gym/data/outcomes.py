@@ -7,7 +7,9 @@
     Product(heart_rate, lactate)     the product of two columns
     Change(creatinine)               the outcome minus what was observed before the action
 
-The text is the outcome's name (:mod:`cirl_gym.data.outcomes` reads it).
+The text is the outcome's name, and :func:`read_outcome` reads it. A column's name that is no plain word stands in
+quotes, as in ``Outside("mean arterial pressure", 60, 100)``. A column whose own name looks like such a text is that
+column. A change needs a further observed feature, what was observed one step earlier: :func:`with_lags`.
 
 A model says what to *expect*, and an outcome is computed of that: of chance it sees nothing. Where a function has a
 kink, that is less than the expectation of the computed value (Jensen's inequality): with normal residuals of standard
@@ -41,7 +43,7 @@ class OutcomeFeature(Protocol):
 
     @property
     def name(self) -> str:
-        """The text that :func:`cirl_gym.data.outcomes.read_outcome` reads."""
+        """The text that :func:`read_outcome` reads."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -63,42 +65,51 @@ class OutcomeFeature(Protocol):
         """Values ``[..]`` of observed features ``[..]`` by name, raw units."""
 
 
-@dataclass(frozen=True)
-class _OfOneColumn:
-    """What outcomes that are about one column have in common.
+class _Written:
+    """What outcomes have in common: their text, and arguments that are columns' names or numbers.
 
     Raises:
-        ValueError: the column's name is no text, or another argument is not a finite number.
+        ValueError: a column's name is no text, or another argument is not a finite number.
     """
 
-    column: str
-    least: ClassVar[float | None] = 0.0
-    """A distance begins at 0."""
+    least: ClassVar[float | None] = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        """Names of columns are texts; numbers become finite floats without a minus zero."""
+        for name, value in tuple(vars(self).items()):
+            where = f"{type(self).__name__}: {name}"
+            if name not in NUMBERS:
+                if not isinstance(value, str):
+                    raise ValueError(f"{where} must be a column's name, got {value!r}")
+                continue
+            # A whole number of any size can be compared, but not always converted.
+            number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+            if not number or not abs(value) <= LARGEST:
+                raise ValueError(f"{where} must be a finite number, at most {LARGEST:g} in size, got {value!r}")
+            object.__setattr__(self, name, float(value) + 0.0)
 
     @property
     def name(self) -> str:
-        """As it is written."""
-        return _written(self)
+        """The one spelling of this outcome."""
+        shown = [quoted(value) if isinstance(value, str) else _number(value) for value in vars(self).values()]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.column,)
+        """The columns that it is about, each once."""
+        return tuple(dict.fromkeys(value for name, value in vars(self).items() if name not in NUMBERS))
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.column,)
+        """The columns."""
+        return self.columns
 
 
 @dataclass(frozen=True)
-class Column(_OfOneColumn):
+class Column(_Written):
     """A column as it is."""
 
-    least: ClassVar[float | None] = None
+    column: str
     unit: ClassVar[str] = "units"
 
     @property
@@ -112,20 +123,22 @@ class Column(_OfOneColumn):
 
 
 @dataclass(frozen=True)
-class Outside(_OfOneColumn):
+class Outside(_Written):
     """How far a value is outside its normal range: max(low - x, 0, x - high), raw units.
 
     Raises:
         ValueError: an end is not a finite number, or low is not below high.
     """
 
+    column: str
     low: float
     """Lower end of the range."""
     high: float
     """Upper end of the range."""
+    least: ClassVar[float | None] = 0.0
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         if self.low >= self.high:
             raise ValueError(f"{self.name}: the lower end of the range must be below the upper one")
 
@@ -142,10 +155,12 @@ class Outside(_OfOneColumn):
 
 
 @dataclass(frozen=True)
-class Above(_OfOneColumn):
+class Above(_Written):
     """How far a value is above a limit: max(x - limit, 0), raw units."""
 
+    column: str
     limit: float
+    least: ClassVar[float | None] = 0.0
 
     @property
     def unit(self) -> str:
@@ -159,10 +174,12 @@ class Above(_OfOneColumn):
 
 
 @dataclass(frozen=True)
-class Below(_OfOneColumn):
+class Below(_Written):
     """How far a value is below a limit: max(limit - x, 0), raw units."""
 
+    column: str
     limit: float
+    least: ClassVar[float | None] = 0.0
 
     @property
     def unit(self) -> str:
@@ -176,17 +193,17 @@ class Below(_OfOneColumn):
 
 
 @dataclass(frozen=True)
-class Change(_OfOneColumn):
+class Change(_Written):
     """The outcome minus what was observed before the action: x_{t+1} - x_t.
 
-    It reads a further observed feature, :func:`before` ``(column)``, which
-    :func:`cirl_gym.data.outcomes.with_lags` adds to a batch.
+    It reads a further observed feature, :func:`before` ``(column)``, which :func:`with_lags`
+    adds to a batch.
 
     Over an episode the changes add up to x_T - x_0: with a discount factor near 1 a weight on the change is almost one
     on where the episode ends, and only a smaller factor makes it one on when the change comes.
     """
 
-    least: ClassVar[float | None] = None
+    column: str
     unit: ClassVar[str] = "units of change"
 
     @property
@@ -201,35 +218,12 @@ class Change(_OfOneColumn):
 
 
 @dataclass(frozen=True)
-class Product:
-    """The product of two columns, or the square of one.
-
-    Raises:
-        ValueError: a column's name is no text.
-    """
+class Product(_Written):
+    """The product of two columns, or the square of one."""
 
     a: str
     b: str
-    least: ClassVar[float | None] = None
     unit: ClassVar[str] = "units of the product"
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-    @property
-    def name(self) -> str:
-        """As it is written."""
-        return _written(self)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The two columns."""
-        return (self.a,) if self.a == self.b else (self.a, self.b)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The two columns."""
-        return self.columns
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """The product a b."""
@@ -254,43 +248,10 @@ def outcome_values(
     return values
 
 
-def _check(outcome: Any) -> None:
-    """Names of columns are texts; numbers become finite floats without a minus zero."""
-    for field in fields(outcome):
-        value, where = getattr(outcome, field.name), f"{type(outcome).__name__}: {field.name}"
-        if field.name not in NUMBERS:
-            if not isinstance(value, str):
-                raise ValueError(f"{where} must be a column's name, got {value!r}")
-            continue
-        # A whole number of any size can be compared, but not always converted.
-        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-        if not number or not abs(value) <= LARGEST:
-            raise ValueError(f"{where} must be a finite number, at most {LARGEST:g} in size, got {value!r}")
-        object.__setattr__(outcome, field.name, float(value) + 0.0)
-
-
-def _written(outcome: Any) -> str:
-    """The one spelling of an outcome."""
-    values = [getattr(outcome, field.name) for field in fields(outcome)]
-    shown = [_quoted(value) if isinstance(value, str) else _number(value) for value in values]
-    return f"{type(outcome).__name__}({', '.join(shown)})"
-
-
-def _quoted(column: str) -> str:
-    plain = column.isidentifier() and not keyword.iskeyword(column)
-    return column if plain else json.dumps(column, ensure_ascii=False)
-
-
 def _number(value: float) -> str:
     """The shortest text that reads as the same number."""
     return repr(value).removesuffix(".0")
 
-
-# MERGED: Outcomes as text: a column's name, or ``Outside(temperature, 36, 38)`` (:mod:`cirl_gym.data.outcomes`).
-#
-# A column's name that is no plain word stands in quotes, as in ``Outside("mean arterial pressure", 60, 100)``. A
-# column
-# whose own name looks like such a text is that column.
 
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Outside, Above, Below, Product, Change)}
 FORMS = ", ".join(f"{name}({', '.join(field.name for field in fields(kind))})" for name, kind in _KINDS.items())
@@ -311,7 +272,10 @@ def read_outcome(text: str, observed: Sequence[str]) -> OutcomeFeature:
     kind = _KINDS.get(head.strip())
     if text in observed or kind is None or not bracket:
         return Column(text)
-    call = _parsed(text)
+    try:
+        call = parsed(text.strip())
+    except ValueError as error:
+        raise _unreadable(text, str(error)) from error
     names = [field.name for field in fields(kind)]
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise _unreadable(text, f"it must be {head.strip()} with its arguments in brackets, and nothing more")
@@ -348,13 +312,24 @@ def hint(*unknown: str) -> str:
     return f"; what is not a column's name is written {FORMS}" if any("(" in name for name in unknown) else ""
 
 
-def _parsed(text: str) -> ast.expr:
+def parsed(text: str) -> ast.expr:
+    """The expression that a text is.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # a strange escape in a quoted name is a mistake, not a matter for a warning
-            return ast.parse(text.strip(), mode="eval").body
+            return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise _unreadable(text, "its brackets, commas or quotes are not in order") from error
+        raise ValueError("its brackets, commas or quotes are not in order") from error
+
+
+def quoted(name: str) -> str:
+    """A name as it is written in a text: in quotes where it is no plain word."""
+    plain = name.isidentifier() and not keyword.iskeyword(name)
+    return name if plain else json.dumps(name, ensure_ascii=False)
 
 
 def _argument(text: str, node: ast.expr, name: str) -> str | float:
@@ -378,15 +353,11 @@ def _unreadable(text: str, why: str) -> ValueError:
     return ValueError(f"outcome {text!r} cannot be read: {why}; what is not a column's name is written {FORMS}")
 
 
-# MERGED: What was observed one step earlier, as a further observed feature: the ground on which changes can be
-# weighed.
-
-
 def changing(outcomes: Sequence[str], observed: Sequence[str]) -> tuple[str, ...]:
     """The columns of which outcomes weigh the change, each once: what :func:`with_lags` is to be given.
 
     Args:
-        outcomes: names or texts (:mod:`cirl_gym.data.outcomes`).
+        outcomes: names of columns, or texts.
         observed: names of the observed features.
 
     Raises:

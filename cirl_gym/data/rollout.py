@@ -59,7 +59,7 @@ def rollout(
     terminated: BoolArray = np.zeros(episodes, dtype=np.bool_)
     previous: IntArray = np.full(episodes, -1, dtype=np.int64)
     lengths: IntArray = np.zeros(episodes, dtype=np.int64)
-    courses, taken = [obs], []
+    observed, taken = [obs], []
     memory, begin = None, np.ones(episodes, dtype=np.bool_)
     for step in range(world.horizon):
         chosen, memory = policy.predict(observation(obs, previous, world.n_actions), memory, begin, deterministic)
@@ -71,14 +71,14 @@ def rollout(
         alive &= ~ended
         begin = np.zeros(episodes, dtype=np.bool_)
         previous = actions
-        courses.append(obs)
+        observed.append(obs)
         taken.append(actions)
         if progress is not None:
             progress(step + 1, world.horizon)
         if not alive.any():
             break
     return Batch(
-        obs=np.stack(courses, axis=1),
+        obs=np.stack(observed, axis=1),
         actions=np.stack(taken, axis=1),
         lengths=lengths,
         terminated=terminated,

@@ -9,15 +9,15 @@ A rule forbids one action by what was observed last and by the action before:
 Experts who may not do everything choose from what is left, and so must the policies that are compared with them: that
 an action was not taken where it was forbidden says nothing of preferences. Rules hold in their order; one that would
 forbid the last action that is left gives way, so that something is always allowed.
+
+Names that are no plain words stand in quotes within a condition, but not in front of it, where the action's name is
+whatever stands before ``when`` or ``unless``.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import keyword
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -26,8 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.outcomes import Above, Below, Outside, read_outcome
+from cirl_gym.data.outcomes import Above, Below, Outside, parsed, quoted, read_outcome
 from cirl_gym.types import BoolArray, Float32Array, IntArray
+
+FORM = (
+    "ACTION when CONDITION or ACTION unless CONDITION, where a condition is Above(NAME, limit), Below(NAME, limit), "
+    "Outside(NAME, low, high) or After(ACTION), or several of them joined by and"
+)
+"""How a rule is written."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,7 @@ class After:
     @property
     def name(self) -> str:
         """As it is written."""
-        plain = self.action.isdecimal() or (self.action.isidentifier() and not keyword.iskeyword(self.action))
-        return f"After({self.action if plain else json.dumps(self.action, ensure_ascii=False)})"
+        return f"After({self.action if self.action.isdecimal() else quoted(self.action)})"
 
 
 Condition: TypeAlias = Above | Below | Outside | After
@@ -173,18 +178,6 @@ def _check(rule: ActionRule, features: Sequence[str], actions: Sequence[str]) ->
             )
 
 
-# MERGED: Action rules as text: ``dialysis unless Above(creatinine, 3)`` (:mod:`cirl_gym.data.rules`).
-#
-# Names that are no plain words stand in quotes within a condition, but not in front of it, where the action's name is
-# whatever stands before ``when`` or ``unless``.
-
-FORM = (
-    "ACTION when CONDITION or ACTION unless CONDITION, where a condition is Above(NAME, limit), Below(NAME, limit), "
-    "Outside(NAME, low, high) or After(ACTION), or several of them joined by and"
-)
-"""How a rule is written."""
-
-
 def read_rules(texts: Sequence[str], features: Sequence[str], action_names: Sequence[str]) -> ActionRules | None:
     """The rules that texts name, in their order; None if there is no text.
 
@@ -239,11 +232,9 @@ def _read(text: str, action_names: Sequence[str]) -> ActionRule:
 
 def _conditions(text: str, said: str) -> tuple[Condition, ...]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a strange escape in a quoted name is a mistake, not a matter for a warning
-            body = ast.parse(said, mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise _unreadable(text, "its brackets, commas or quotes are not in order") from error
+        body = parsed(said)
+    except ValueError as error:
+        raise _unreadable(text, str(error)) from error
     parts = body.values if isinstance(body, ast.BoolOp) and isinstance(body.op, ast.And) else [body]
     return tuple(_condition(text, said, part) for part in parts)
 
