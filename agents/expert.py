@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from agents.successor.agent import SuccessorAgent, SuccessorConfig, SuccessorPolicy, check_kappa
+from agents.successor.agent import SuccessorAgent, SuccessorConfig, SuccessorPolicy, check_kappa, tempered
 from agents.successor.training import Problem, ProgressCallback, fit_successor, fixed_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
@@ -60,12 +60,10 @@ class Expert:
 
     def probabilities(self, batch: Batch) -> FloatArray:
         """Chances ``[N, T, A]`` of every action along a batch; rows on padding mean nothing."""
-        q = self.agent.q(batch, self.w)
-        # A forbidden action's q is minus infinity, also where kappa is 0.
-        value = np.where(np.isneginf(q), q, self.kappa * np.where(np.isneginf(q), 0.0, q))
+        value = tempered(self.agent.q(batch, self.w), self.kappa)
         chance = np.exp(value - value.max(axis=-1, keepdims=True))
-        total: FloatArray = chance / chance.sum(axis=-1, keepdims=True)
-        return total
+        chances: FloatArray = chance / chance.sum(axis=-1, keepdims=True)
+        return chances
 
 
 def simulator_model(parameters: TumourParameters, forbid: Sequence[str] = ()) -> OutcomeModel:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from agents.expert import EXPERT, Expert, successor_expert
+from agents.policies.habits import ConstantPolicy
 from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import discounted, returns
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.exhaustive import optimum
-from irl.evaluation import ConstantPolicy
 
 PARAMETERS = TumourParameters()
 FEATURE_MAP = PARAMETERS.feature_map

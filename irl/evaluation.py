@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.policies.habits import WithinRules
+from agents.policies.habits import ConstantPolicy, WithinRules
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
@@ -30,21 +30,6 @@ _IMAGINED = 200
 """Episodes of the recovered policy that are imagined to see how long they are."""
 _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
-
-
-class ConstantPolicy:
-    """Always the same action, or one drawn evenly: the baselines that look at nothing."""
-
-    def __init__(self, action: int | None, n_actions: int, rng: np.random.Generator) -> None:
-        self.action, self.n_actions, self.rng = action, n_actions, rng
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
-    ) -> tuple[Any, None]:
-        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
-        n = len(observation)
-        drawn = self.rng.integers(self.n_actions, size=n)
-        return (drawn if self.action is None else np.full(n, self.action)), None
 
 
 class Chosen(NamedTuple):

@@ -17,10 +17,10 @@ import gymnasium
 import numpy as np
 import pytest
 
+from agents.policies.habits import ConstantPolicy
 from cirl_gym import TumourWorld, rollout
 from cirl_gym.interop import shown_observations
 from cirl_gym.wrappers.history import HistoryObservation
-from irl.evaluation import ConstantPolicy
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 BLIND = ["never treat", "always treat", "random"]

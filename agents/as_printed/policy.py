@@ -6,7 +6,6 @@ the outcome model. :class:`agents.drqn.drqn.DRQN` is the same network in an envi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,61 +25,33 @@ from agents.as_printed.training import (
     train_on_histories,
     values_along,
 )
-from agents.policies.memory import cleared, only_allowed, scaled_inputs, warn_of_lost_history
+from agents.policies.policy import RecurrentPolicy, only_allowed
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.rules import among_allowed
 from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays
 from cirl_gym.outcome_models.networks import lstm_step
 from cirl_gym.outcome_models.training import seeded
-from cirl_gym.types import Float32Array, FloatArray, IntArray, Policy
+from cirl_gym.types import FloatArray, Policy
 
 
-@dataclass(frozen=True)
-class LearntPolicy:
-    """The greedy policy of Q(h, a), a :class:`~cirl_gym.types.Policy`; its memory is the LSTM's two states ``[n, H]``.
+class LearntPolicy(RecurrentPolicy):
+    """The greedy policy of Q(h, a), a :class:`~cirl_gym.types.Policy`.
 
     It never draws: pi(a | h) is 1 for the action of largest Q (paper, section 4.2), the first of equals. Where the
     histories' world has rules, it is the largest of the allowed ones.
+
+    Args:
+        histories: what it was learnt on.
+        network: Q(h, a).
     """
 
-    histories: Histories
-    """What it was learnt on."""
-    network: HistoryNetwork
-    """Q(h, a)."""
+    def __init__(self, histories: Histories, network: HistoryNetwork) -> None:
+        super().__init__(histories.scaler, network.n_actions, network.lstm.hidden_size, histories.rules)
+        self.histories, self.network = histories, network
 
-    def predict(
-        self,
-        observation: Any,
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[Any] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[IntArray, tuple[Float32Array, Float32Array]]:
-        """Greedy actions ``[n]`` and the new memory (see :class:`cirl_gym.types.Policy`).
-
-        Warns where no memory is given although an action was already taken.
-
-        Raises:
-            ValueError: the observation is not ``[n, D + A]``.
-        """
-        del deterministic
-        q, memory = self.act(observation, state, episode_start)
-        return q.argmax(axis=1), memory
-
-    def act(
-        self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
-    ) -> tuple[npt.NDArray[np.floating], tuple[Float32Array, Float32Array]]:
-        """Q ``[n, A]``, minus infinity where an action is not allowed, and the new memory; see :meth:`predict`."""
-        inputs = scaled_inputs("LearntPolicy", observation, self.histories.scaler, self.network.n_actions)
-        if state is None:
-            warn_of_lost_history("LearntPolicy", inputs[:, -self.network.n_actions :])
-        zeros = np.zeros((len(inputs), self.network.lstm.hidden_size), dtype=np.float32)
-        memory = (torch.from_numpy(part) for part in cleared(state or (zeros, zeros), episode_start))
-        with torch.inference_mode():
-            following = lstm_step(self.network.lstm, torch.from_numpy(inputs), *memory)
-            q: Float32Array = self.network.values(following[0])[..., 0].numpy()
-        rules = self.histories.rules
-        allowed = None if rules is None else rules.allowed_next(np.asarray(observation, dtype=np.float32))
-        return among_allowed(q, allowed), (following[0].numpy(), following[1].numpy())
+    def step(self, inputs: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Q ``[n, A]`` after one more input, and the states after it."""
+        following = lstm_step(self.network.lstm, inputs, *memory)
+        return self.network.values(following[0])[..., 0], following
 
     def q(self, batch: Batch) -> FloatArray:
         """Q(h, a) ``[N, T, A]`` after every history of a batch, minus infinity where a is not allowed; 0 on padding.
@@ -89,9 +60,9 @@ class LearntPolicy:
             ValueError: the batch has other features or actions.
         """
         self.histories.check_batch(batch)
-        q, rules = values_along(self.network, self.histories.scaler, batch)[..., 0], self.histories.rules
-        if rules is not None:
-            q = np.where(rules.allowed_along(batch)[:, :-1] | ~batch.mask[..., None], q, -np.inf)
+        q = values_along(self.network, self.scaler, batch)[..., 0]
+        if self.rules is not None:
+            q = np.where(self.rules.allowed_along(batch)[:, :-1] | ~batch.mask[..., None], q, -np.inf)
         return q
 
 

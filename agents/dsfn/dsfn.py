@@ -24,7 +24,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,13 +43,13 @@ from agents.dsfn.td import (
     transitions,
     under,
 )
-from agents.policies.memory import cleared, only_allowed, scaled_inputs, warn_of_lost_history
+from agents.policies.policy import RecurrentPolicy, drawn_from_softmax, only_allowed
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, normalised
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
 from cirl_gym.outcome_models.training import Progress, TrainingConfig, seeded, train_network
-from cirl_gym.types import FloatArray
+from cirl_gym.types import FloatArray, IntArray
 
 BEYOND = 1.05
 """A mu this many times as large as any policy's can be is warned of."""
@@ -299,13 +299,10 @@ def _greedy(scores: Tensor) -> Tensor:
     return one_hot(scores.argmax(dim=-1), scores.shape[-1]).to(scores.dtype)
 
 
-# MERGED: Acting with what DSFN has learnt: Stable-Baselines3's calling convention, with the memory of DSFN(h).
-
-
-class DSFNPolicy:
+class DSFNPolicy(RecurrentPolicy):
     """Greedy in the scores of phi_s, or, with a generator, drawn from their softmax.
 
-    Its memory is the LSTM's two states ``[n, H]``; without LSTM it has none and sees x_t alone.
+    Without an LSTM it has no memory and sees x_t alone.
 
     Args:
         network: gives phi_s.
@@ -323,45 +320,14 @@ class DSFNPolicy:
         rng: np.random.Generator | None = None,
         rules: ActionRules | None = None,
     ) -> None:
-        self.network, self.scaler, self.scores, self.rng, self.rules = network, scaler, scores, rng, rules
+        super().__init__(scaler, network.n_actions, network.sizes.memory, rules)
+        self.network, self.scores, self.rng = network, scores, rng
 
-    def predict(
-        self,
-        observation: Any,
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[Any] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
-        """One action per row of ``observation [n, d + A]`` (raw features, one-hot previous action) and the new memory.
+    def step(self, inputs: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Scores ``[n, A]`` after one more input, and the states after it."""
+        features, following = self.network.step(inputs, memory)
+        return self.scores(features), following
 
-        Args:
-            observation: ``[n, d + A]``.
-            state: what the previous call returned; None at the first step, and always where there is no memory.
-            episode_start: ``[n]`` True where the memory must be cleared.
-            deterministic: the action of the highest score, also where actions can be drawn.
-
-        Raises:
-            ValueError: the observation has another shape.
-        """
-        scores, memory = self.act(observation, state, episode_start)
-        if not deterministic and self.rng is not None:
-            # Adding Gumbel noise and taking the largest draws from the softmax.
-            scores = scores + self.rng.gumbel(size=scores.shape)
-        return scores.argmax(axis=1).astype(np.int64), memory
-
-    def act(
-        self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
-    ) -> tuple[FloatArray, tuple[npt.NDArray[Any], ...] | None]:
-        """Scores ``[n, A]``, minus infinity where forbidden, and the new memory; arguments as for :meth:`predict`."""
-        inputs = scaled_inputs("DSFNPolicy", observation, self.scaler, self.network.n_actions)
-        memory = self.network.empty_memory(len(inputs))
-        if memory and state is None and episode_start is None:
-            warn_of_lost_history("DSFNPolicy", inputs[:, self.network.n_features :])
-        if memory and state is not None:
-            memory = tuple(torch.from_numpy(part) for part in cleared(state, episode_start))
-        with torch.inference_mode():
-            features, following = self.network.step(torch.from_numpy(inputs), memory)
-            scores: FloatArray = self.scores(features).double().numpy()
-        if self.rules is not None:
-            scores = np.where(self.rules.allowed_next(np.asarray(observation, dtype=np.float32)), scores, -np.inf)
-        return scores, tuple(part.numpy() for part in following) or None
+    def draw(self, scores: FloatArray) -> IntArray:
+        """Actions ``[n]`` drawn from the softmax of the scores, where there is a generator."""
+        return super().draw(scores) if self.rng is None else drawn_from_softmax(scores, self.rng)

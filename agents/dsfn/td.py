@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss, one_hot
 
-from agents.policies.memory import only_allowed
+from agents.policies.policy import only_allowed
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rules import ActionRules
@@ -76,10 +76,6 @@ class WarmStartNetwork(nn.Module):
             memory = lstm_step(self.lstm, inputs, *memory)
             seen = torch.cat([seen, memory[0]], dim=-1)
         return self.trunk(seen), memory
-
-    def empty_memory(self, n: int) -> tuple[Tensor, ...]:
-        """Memory of n histories that have not begun."""
-        return () if self.lstm is None else (torch.zeros(n, self.sizes.memory), torch.zeros(n, self.sizes.memory))
 
     def next_state(self, features: Tensor, actions: Tensor) -> Tensor:
         """Scaled next observation ``[M, d]`` for phi_s ``[M, S]`` and actions ``[M]``."""

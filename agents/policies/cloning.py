@@ -1,6 +1,7 @@
 """Behaviour cloning with memory: which action the expert would take after this history, learnt as a classification.
 
-The baseline that says how well the expert can be copied without asking what the expert wants.
+The baseline that says how well the expert can be copied without asking what the expert wants. First a ridge logistic
+regression of the action on the last observation and action; then a network with memory, which has to beat it.
 """
 
 from __future__ import annotations
@@ -8,291 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from agents.policies.memory import cleared, only_allowed, scaled_inputs, warn_of_lost_history
+from agents.policies.policy import RecurrentPolicy, drawn_with, only_allowed
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules, among_allowed
 from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
 from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.networks import lstm_step
 from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, seeded, train_network
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
-
-
-@dataclass(frozen=True)
-class CloningConfig:
-    """Size of the network and how it is trained.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
-
-    hidden: int = 32
-    """Units of the LSTM."""
-    dropout: float = 0.1
-    """Of the LSTM's output, in training only."""
-    training: TrainingConfig = field(
-        default_factory=lambda: TrainingConfig(epochs=30, learning_rate=0.01, weight_decay=0.1, patience=6)
-    )
-    """The loop."""
-    priors: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
-    """Standard deviations tried for the prior on the covariates' weights in the logistic regression."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "priors", tuple(self.priors))
-        if not self.priors or min(self.priors) < 0:
-            raise ValueError(f"CloningConfig.priors must be non-negative numbers, got {self.priors}")
-        if self.hidden < 1 or not 0 <= self.dropout < 1:
-            raise ValueError(f"CloningConfig: hidden must be at least 1 and dropout in [0, 1), got {self}")
-
-
-class CloningNetwork(nn.Module):
-    """LSTM over [scaled x_t, one-hot a_{t-1}] to logits, beside a direct linear path.
-
-    The linear path starts as a logistic regression on the last observation and action, which is what a table of a few
-    dozen patients can support; the LSTM's part starts at zero.
-    """
-
-    def __init__(self, n_features: int, n_actions: int, config: CloningConfig) -> None:
-        super().__init__()
-        self.n_features, self.n_actions, self.config = n_features, n_actions, config
-        self.lstm = nn.LSTM(n_features + n_actions, config.hidden, batch_first=True)
-        self.dropout = nn.Dropout(config.dropout)
-        self.direct = nn.Linear(n_features + n_actions, n_actions)
-        self.remembered = nn.Linear(config.hidden, n_actions, bias=False)
-        for parameter in (*self.direct.parameters(), *self.remembered.parameters()):
-            nn.init.zeros_(parameter)
-
-    def start_from(self, base: LogisticFit) -> None:
-        """Put the logistic regression into the direct path."""
-        with torch.no_grad():
-            self.direct.weight.copy_(torch.from_numpy(base.weights.T.astype(np.float32)))
-            self.direct.bias.copy_(torch.from_numpy(base.bias.astype(np.float32)))
-
-    def logits(self, inputs: Tensor, hidden: Tensor) -> Tensor:
-        """``[.., A]`` for inputs ``[.., d + A]`` and the LSTM's outputs ``[.., H]`` after them."""
-        total: Tensor = self.direct(inputs) + self.remembered(self.dropout(hidden))
-        return total
-
-    def sequence_logits(self, inputs: Tensor) -> Tensor:
-        """``[N, T, A]`` for whole episodes ``[N, T, d + A]`` from zero states."""
-        return self.logits(inputs, self.lstm(inputs)[0])
-
-
-class CloningPolicy:
-    """The cloned expert as a :class:`~cirl_gym.types.Policy`; its memory is the LSTM's two states ``[n, H]``.
-
-    Args:
-        network: gives logits.
-        scaler: of its inputs.
-        rng: of drawn actions.
-        rules: what they forbid has no probability; None: nothing is forbidden.
-    """
-
-    def __init__(
-        self, network: CloningNetwork, scaler: Scaler, rng: np.random.Generator, rules: ActionRules | None = None
-    ) -> None:
-        self.network = network
-        self.scaler = scaler
-        self.rng = rng
-        self.rules = rules
-
-    def predict(
-        self,
-        observation: Any,
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[Any] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
-        """One action per row of ``observation [n, d + A]`` (raw features, one-hot previous action) and the new memory.
-
-        Args:
-            observation: ``[n, d + A]``.
-            state: what the previous call returned; None at the first step.
-            episode_start: ``[n]`` True where the memory must be cleared.
-            deterministic: the most likely action; otherwise one is drawn with the policy's own generator.
-
-        Raises:
-            ValueError: the observation has another shape.
-        """
-        probability, memory = self.step(observation, state, episode_start)
-        if deterministic:
-            return probability.argmax(axis=1).astype(np.int64), memory
-        # One number per row, whatever the number of actions: the first action whose cumulative probability reaches it.
-        below = np.cumsum(probability, axis=1)[:, :-1] < self.rng.random((len(probability), 1))
-        chosen = below.sum(axis=1).astype(np.int64)
-        if self.rules is not None:
-            # A sum that rounding leaves below 1 could, once in 1e16 draws, end at a forbidden action.
-            impossible = np.take_along_axis(probability, chosen[:, None], axis=1)[:, 0] == 0
-            chosen = np.where(impossible, probability.argmax(axis=1), chosen)
-        return chosen, memory
-
-    def step(
-        self, observation: Any, state: tuple[npt.NDArray[Any], ...] | None, episode_start: npt.NDArray[Any] | None
-    ) -> tuple[FloatArray, tuple[Float32Array, Float32Array]]:
-        """Probabilities ``[n, A]``, 0 where forbidden, and the new memory; arguments as for :meth:`predict`."""
-        inputs = scaled_inputs("CloningPolicy", observation, self.scaler, self.network.n_actions)
-        if state is None:
-            warn_of_lost_history("CloningPolicy", inputs[:, self.network.n_features :])
-        zeros = np.zeros((len(inputs), self.network.config.hidden), dtype=np.float32)
-        memory = (torch.from_numpy(part) for part in cleared(state or (zeros, zeros), episode_start))
-        with torch.inference_mode():
-            rows = torch.from_numpy(inputs)
-            following = lstm_step(self.network.lstm, rows, *memory)
-            logits = self.network.logits(rows, following[0])
-            if self.rules is not None:
-                allowed = self.rules.allowed_next(np.asarray(observation, dtype=np.float32))
-                logits = only_allowed(logits, torch.from_numpy(allowed))
-            probability: FloatArray = torch.softmax(logits.double(), dim=-1).numpy()
-        return probability, (following[0].numpy(), following[1].numpy())
-
-    def log_probabilities(self, batch: Batch) -> FloatArray:
-        """``[N, T, A]`` log-probability of every action after every history; 0 on padding.
-
-        Minus infinity where an action was not allowed: by the batch, or, where it does not say, by the policy's rules.
-        """
-        allowed = batch.allowed
-        if allowed is None and self.rules is not None:
-            allowed = self.rules.allowed_along(batch)[:, :-1]
-        with torch.inference_mode():
-            inputs = torch.from_numpy(sequence_inputs(self.scaler, batch)[:, :-1])
-            logits = self.network.sequence_logits(inputs).double().numpy()
-            logs = torch.log_softmax(torch.from_numpy(among_allowed(logits, allowed)), dim=-1).numpy()
-        return np.where(batch.mask[..., None], logs, 0.0)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write network and scaler whole, without pickle; generator and rules are not part of it."""
-        sizes = {"n_features": self.network.n_features, "n_actions": self.network.n_actions}
-        arrays = {f"network.{name}": array for name, array in module_arrays(self.network).items()}
-        arrays |= {"scaler.mean": self.scaler.mean, "scaler.scale": self.scaler.scale}
-        write_model_file(path, {"kind": "cloning", **sizes, "config": asdict(self.network.config)}, arrays)
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], rng: np.random.Generator, rules: ActionRules | None = None
-    ) -> CloningPolicy:
-        """Read what :meth:`save` wrote; actions are drawn with the generator given and among those the rules allow.
-
-        Raises:
-            ValueError: the file is not a whole cloned policy; the message names it.
-        """
-        settings, arrays = read_model_file(path)
-        try:
-            if settings["kind"] != "cloning":
-                raise ValueError(f"the kind is {settings['kind']!r}")
-            config = {**settings["config"], "training": TrainingConfig(**settings["config"]["training"])}
-            network = CloningNetwork(settings["n_features"], settings["n_actions"], CloningConfig(**config))
-            scaler = Scaler(arrays.pop("scaler.mean"), arrays.pop("scaler.scale"))
-            load_module_arrays(network, {name.removeprefix("network."): array for name, array in arrays.items()})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a whole cloned policy: {error!r}") from error
-        network.eval()
-        return cls(network, scaler, rng, rules)
-
-
-@dataclass(frozen=True)
-class CloningFit:
-    """A cloned policy and how it came about."""
-
-    policy: CloningPolicy
-    """The expert's copy."""
-    history: History
-    """Log-loss per action; before the first epoch it is that of the logistic regression."""
-    prior: float
-    """Standard deviation of the prior on the covariates' weights in the logistic regression; 0: not used."""
-    kept: bool
-    """Whether the network beat the logistic regression by more than two standard errors; if not, it was undone."""
-
-
-def fit_cloning(
-    train: Batch,
-    validation: Batch,
-    config: CloningConfig,
-    rng: np.random.Generator,
-    progress: Progress | None = None,
-    *,
-    rules: ActionRules | None = None,
-) -> CloningFit:
-    """Fit a logistic regression, then the network from there, and stop by the validation episodes.
-
-    Where the batches say which actions were allowed (``Batch.allowed``), each decision is learnt as one among those.
-
-    Args:
-        train: the expert's episodes.
-        validation: other episodes of the same features and actions.
-        config: settings.
-        rng: first weights, order of episodes and dropout; the policy draws its actions from a child of it.
-        progress: called with (epochs done, epochs planned).
-        rules: what is forbidden, to the experts and to the policy.
-
-    Raises:
-        ValueError: the batches do not fit together or with the rules, or training did not stay finite.
-    """
-    if (train.features, train.action_names) != (validation.features, validation.action_names):
-        raise ValueError("the training and the validation batch do not have the same features and actions")
-    if rules is not None:
-        train, validation = rules.masked(train), rules.masked(validation)
-    seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
-    scaler = Scaler.from_batch(train)
-    base = fit_logistic(train, validation, scaler, config.priors)
-    with seeded(seeds[0]):
-        network = CloningNetwork(len(train.features), train.n_actions, config)
-    network.start_from(base)
-    start = module_arrays(network)
-    loss = _loss(network, scaler, train, config.training.device)
-    held_out = torch.from_numpy(sequence_inputs(scaler, validation)[:, :-1])
-
-    def validation_losses() -> FloatArray:
-        with torch.no_grad():
-            logits = network.sequence_logits(held_out.to(network.direct.weight.device))
-            return episode_losses(logits.double().cpu().numpy(), validation)
-
-    network.eval()
-    before = validation_losses()
-    history = train_network(
-        network, loss, lambda: float(validation_losses().mean()), len(train), config.training, seeds[1], progress
-    )
-    gain = before - validation_losses()
-    kept = bool(gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)))
-    if not kept:
-        load_module_arrays(network, start)
-    policy = CloningPolicy(network, scaler, np.random.default_rng(seeds[2]), rules)
-    return CloningFit(policy, history, base.prior, kept)
-
-
-def _loss(network: CloningNetwork, scaler: Scaler, batch: Batch, device: str) -> Callable[[Tensor, float], Tensor]:
-    """Log-loss of the actions taken in chosen episodes, among those that were allowed."""
-    inputs, targets, mask = (
-        rows.to(device)
-        for rows in (
-            torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]),
-            torch.from_numpy(batch.actions.copy()),
-            torch.from_numpy(batch.mask),
-        )
-    )
-    allowed = None if batch.allowed is None else torch.from_numpy(batch.allowed.copy()).to(device)
-
-    def loss(chosen: Tensor, _share: float) -> Tensor:
-        live = mask[chosen]
-        # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
-        hidden = network.lstm(inputs[chosen])[0][live]
-        logits = network.logits(inputs[chosen][live], hidden)
-        logits = only_allowed(logits, None if allowed is None else allowed[chosen][live])
-        return cross_entropy(logits, targets[chosen][live])
-
-    return loss
-
-
-# MERGED: A ridge logistic regression of the action on the last observation and action: the base of behaviour cloning.
+from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 PREVIOUS_PRIOR = 2.0
 """Standard deviation of the normal prior on the weights of the previous action."""
@@ -377,3 +109,225 @@ def _maximise(
     start = np.zeros((width + 1) * n_actions)
     solution = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
     return solution[: width * n_actions].reshape(width, n_actions), solution[width * n_actions :]
+
+
+@dataclass(frozen=True)
+class CloningConfig:
+    """Size of the network and how it is trained.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    hidden: int = 32
+    """Units of the LSTM."""
+    dropout: float = 0.1
+    """Of the LSTM's output, in training only."""
+    training: TrainingConfig = field(
+        default_factory=lambda: TrainingConfig(epochs=30, learning_rate=0.01, weight_decay=0.1, patience=6)
+    )
+    """The loop."""
+    priors: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
+    """Standard deviations tried for the prior on the covariates' weights in the logistic regression."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "priors", tuple(self.priors))
+        if not self.priors or min(self.priors) < 0:
+            raise ValueError(f"CloningConfig.priors must be non-negative numbers, got {self.priors}")
+        if self.hidden < 1 or not 0 <= self.dropout < 1:
+            raise ValueError(f"CloningConfig: hidden must be at least 1 and dropout in [0, 1), got {self}")
+
+
+class CloningNetwork(nn.Module):
+    """LSTM over [scaled x_t, one-hot a_{t-1}] to logits, beside a direct linear path.
+
+    The linear path starts as a logistic regression on the last observation and action, which is what a table of a few
+    dozen patients can support; the LSTM's part starts at zero.
+    """
+
+    def __init__(self, n_features: int, n_actions: int, config: CloningConfig) -> None:
+        super().__init__()
+        self.n_features, self.n_actions, self.config = n_features, n_actions, config
+        self.lstm = nn.LSTM(n_features + n_actions, config.hidden, batch_first=True)
+        self.dropout = nn.Dropout(config.dropout)
+        self.direct = nn.Linear(n_features + n_actions, n_actions)
+        self.remembered = nn.Linear(config.hidden, n_actions, bias=False)
+        for parameter in (*self.direct.parameters(), *self.remembered.parameters()):
+            nn.init.zeros_(parameter)
+
+    def start_from(self, base: LogisticFit) -> None:
+        """Put the logistic regression into the direct path."""
+        with torch.no_grad():
+            self.direct.weight.copy_(torch.from_numpy(base.weights.T.astype(np.float32)))
+            self.direct.bias.copy_(torch.from_numpy(base.bias.astype(np.float32)))
+
+    def logits(self, inputs: Tensor, hidden: Tensor) -> Tensor:
+        """``[.., A]`` for inputs ``[.., d + A]`` and the LSTM's outputs ``[.., H]`` after them."""
+        total: Tensor = self.direct(inputs) + self.remembered(self.dropout(hidden))
+        return total
+
+    def sequence_logits(self, inputs: Tensor) -> Tensor:
+        """``[N, T, A]`` for whole episodes ``[N, T, d + A]`` from zero states."""
+        return self.logits(inputs, self.lstm(inputs)[0])
+
+
+class CloningPolicy(RecurrentPolicy):
+    """The cloned expert as a :class:`~cirl_gym.types.Policy`; its scores are logits.
+
+    Args:
+        network: gives logits.
+        scaler: of its inputs.
+        rng: of drawn actions.
+        rules: what they forbid has no probability; None: nothing is forbidden.
+    """
+
+    def __init__(
+        self, network: CloningNetwork, scaler: Scaler, rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> None:
+        super().__init__(scaler, network.n_actions, network.config.hidden, rules)
+        self.network, self.rng = network, rng
+
+    def step(self, inputs: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Logits ``[n, A]`` after one more input, and the states after it."""
+        following = lstm_step(self.network.lstm, inputs, *memory)
+        return self.network.logits(inputs, following[0]), following
+
+    def draw(self, scores: FloatArray) -> IntArray:
+        """Actions ``[n]`` drawn from the softmax of logits, with the policy's own generator."""
+        return drawn_with(torch.softmax(torch.from_numpy(scores), dim=-1).numpy(), self.rng)
+
+    def log_probabilities(self, batch: Batch) -> FloatArray:
+        """``[N, T, A]`` log-probability of every action after every history; 0 on padding.
+
+        Minus infinity where an action was not allowed: by the batch, or, where it does not say, by the policy's rules.
+        """
+        allowed = batch.allowed
+        if allowed is None and self.rules is not None:
+            allowed = self.rules.allowed_along(batch)[:, :-1]
+        with torch.inference_mode():
+            inputs = torch.from_numpy(sequence_inputs(self.scaler, batch)[:, :-1])
+            logits = self.network.sequence_logits(inputs).double().numpy()
+            logs = torch.log_softmax(torch.from_numpy(among_allowed(logits, allowed)), dim=-1).numpy()
+        return np.where(batch.mask[..., None], logs, 0.0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write network and scaler whole, without pickle; generator and rules are not part of it."""
+        sizes = {"n_features": self.network.n_features, "n_actions": self.network.n_actions}
+        arrays = {f"network.{name}": array for name, array in module_arrays(self.network).items()}
+        arrays |= {"scaler.mean": self.scaler.mean, "scaler.scale": self.scaler.scale}
+        write_model_file(path, {"kind": "cloning", **sizes, "config": asdict(self.network.config)}, arrays)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> CloningPolicy:
+        """Read what :meth:`save` wrote; actions are drawn with the generator given and among those the rules allow.
+
+        Raises:
+            ValueError: the file is not a whole cloned policy; the message names it.
+        """
+        settings, arrays = read_model_file(path)
+        try:
+            if settings["kind"] != "cloning":
+                raise ValueError(f"the kind is {settings['kind']!r}")
+            config = {**settings["config"], "training": TrainingConfig(**settings["config"]["training"])}
+            network = CloningNetwork(settings["n_features"], settings["n_actions"], CloningConfig(**config))
+            scaler = Scaler(arrays.pop("scaler.mean"), arrays.pop("scaler.scale"))
+            load_module_arrays(network, {name.removeprefix("network."): array for name, array in arrays.items()})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a whole cloned policy: {error!r}") from error
+        network.eval()
+        return cls(network, scaler, rng, rules)
+
+
+@dataclass(frozen=True)
+class CloningFit:
+    """A cloned policy and how it came about."""
+
+    policy: CloningPolicy
+    """The expert's copy."""
+    history: History
+    """Log-loss per action; before the first epoch it is that of the logistic regression."""
+    prior: float
+    """Standard deviation of the prior on the covariates' weights in the logistic regression; 0: not used."""
+    accepted: bool
+    """Whether the network beat the logistic regression by more than two standard errors; if not, it was undone."""
+
+
+def fit_cloning(
+    train: Batch,
+    validation: Batch,
+    config: CloningConfig,
+    rng: np.random.Generator,
+    progress: Progress | None = None,
+    *,
+    rules: ActionRules | None = None,
+) -> CloningFit:
+    """Fit a logistic regression, then the network from there, and stop by the validation episodes.
+
+    Where the batches say which actions were allowed (``Batch.allowed``), each decision is learnt as one among those.
+
+    Args:
+        train: the expert's episodes.
+        validation: other episodes of the same features and actions.
+        config: settings.
+        rng: first weights, order of episodes and dropout; the policy draws its actions from a child of it.
+        progress: called with (epochs done, epochs planned).
+        rules: what is forbidden, to the experts and to the policy.
+
+    Raises:
+        ValueError: the batches do not fit together or with the rules, or training did not stay finite.
+    """
+    if (train.features, train.action_names) != (validation.features, validation.action_names):
+        raise ValueError("the training and the validation batch do not have the same features and actions")
+    if rules is not None:
+        train, validation = rules.masked(train), rules.masked(validation)
+    seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
+    scaler = Scaler.from_batch(train)
+    base = fit_logistic(train, validation, scaler, config.priors)
+    with seeded(seeds[0]):
+        network = CloningNetwork(len(train.features), train.n_actions, config)
+    network.start_from(base)
+    start = module_arrays(network)
+    loss = _loss(network, scaler, train, config.training.device)
+    held_out = torch.from_numpy(sequence_inputs(scaler, validation)[:, :-1])
+
+    def validation_losses() -> FloatArray:
+        with torch.no_grad():
+            logits = network.sequence_logits(held_out.to(network.direct.weight.device))
+            return episode_losses(logits.double().cpu().numpy(), validation)
+
+    network.eval()
+    before = validation_losses()
+    history = train_network(
+        network, loss, lambda: float(validation_losses().mean()), len(train), config.training, seeds[1], progress
+    )
+    gain = before - validation_losses()
+    accepted = bool(gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)))
+    if not accepted:
+        load_module_arrays(network, start)
+    policy = CloningPolicy(network, scaler, np.random.default_rng(seeds[2]), rules)
+    return CloningFit(policy, history, base.prior, accepted)
+
+
+def _loss(network: CloningNetwork, scaler: Scaler, batch: Batch, device: str) -> Callable[[Tensor, float], Tensor]:
+    """Log-loss of the actions taken in chosen episodes, among those that were allowed."""
+    inputs, targets, mask = (
+        rows.to(device)
+        for rows in (
+            torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]),
+            torch.from_numpy(batch.actions.copy()),
+            torch.from_numpy(batch.mask),
+        )
+    )
+    allowed = None if batch.allowed is None else torch.from_numpy(batch.allowed.copy()).to(device)
+
+    def loss(chosen: Tensor, _share: float) -> Tensor:
+        live = mask[chosen]
+        # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
+        hidden = network.lstm(inputs[chosen])[0][live]
+        logits = network.logits(inputs[chosen][live], hidden)
+        logits = only_allowed(logits, None if allowed is None else allowed[chosen][live])
+        return cross_entropy(logits, targets[chosen][live])
+
+    return loss

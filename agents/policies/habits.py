@@ -1,4 +1,4 @@
-"""Acting with the same chances whatever is observed: what any explanation of decisions must beat."""
+"""Policies that look at no patient: always the same, the last action again, or an even draw."""
 
 from __future__ import annotations
 
@@ -7,58 +7,52 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.data.batch import Batch
+from agents.policies.policy import Memory, ScoringPolicy
 from cirl_gym.data.rules import ActionRules, among_allowed
 from cirl_gym.types import FloatArray, IntArray, Policy
 
-_ROUNDS = 500
-_CLOSE = 1e-12
 
-
-def constant_chances(batch: Batch, more: float = 0.0) -> FloatArray:
-    """``[A]`` the chances that make a batch's decisions likeliest, if they are the same at every step.
-
-    Those are the actions' frequencies. Where not every action was always allowed they are those of Luce's choice rule,
-    p(a) over the sum of the allowed ones', found by the fixed point of its likelihood equations (Hunter 2004, "MM
-    algorithms for generalized Bradley-Terry models"): p(a) is how often a was taken over the sum of
-    1 / (chance of all allowed actions) over the steps at which it was allowed.
+class ConstantPolicy(ScoringPolicy):
+    """Always the same action, or one drawn evenly: the baselines that look at nothing.
 
     Args:
-        batch: decisions.
-        more: counted as taken so many times more, each action.
+        action: the action; None: any.
+        n_actions: A.
+        rng: draws, also where the action is fixed: policies that share a generator stay in step.
     """
-    counts = np.bincount(batch.actions[batch.mask], minlength=batch.n_actions) + more
-    chances: FloatArray = counts / counts.sum()
-    if batch.allowed is None:
-        return chances
-    masks, times = np.unique(batch.allowed[batch.mask], axis=0, return_counts=True)
-    for _ in range(_ROUNDS):
-        # What was counted in addition was chosen from everything.
-        offered = (times / (masks @ chances)) @ masks + more * batch.n_actions
-        following = np.divide(counts, offered, out=np.zeros_like(chances), where=offered > 0)
-        following /= following.sum()
-        done = bool(np.abs(following - chances).max() < _CLOSE)
-        chances = following
-        if done:
-            break
-    return chances
+
+    def __init__(self, action: int | None, n_actions: int, rng: np.random.Generator) -> None:
+        self.action, self.n_actions, self.rng = action, n_actions, rng
+
+    def act(
+        self, observation: Any, state: Memory | None, episode_start: npt.NDArray[Any] | None
+    ) -> tuple[FloatArray, None]:
+        """1 for what is done, 0 for everything else, ``[n, A]``; no memory."""
+        drawn = self.rng.integers(self.n_actions, size=len(observation))
+        return np.eye(self.n_actions)[drawn if self.action is None else np.full_like(drawn, self.action)], None
 
 
-def log_chances(chances: FloatArray, batch: Batch) -> FloatArray:
-    """Log-probabilities ``[N, T, A]`` of constant chances ``[A]`` among those allowed; ``[A]`` if all are."""
-    with np.errstate(divide="ignore"):
-        logs: FloatArray = np.log(chances)
-        if batch.allowed is None:
-            return logs
-        within = np.where(batch.allowed, chances, 0.0)
-        return np.where(batch.allowed, logs - np.log(within.sum(axis=2, keepdims=True)), -np.inf)
+class Habit(ScoringPolicy):
+    """Always the same action, or the last one again.
 
+    Args:
+        first: the action; with ``repeat`` only where there is no last one.
+        n_actions: A.
+        repeat: take the last action again.
+    """
 
-def even_log_chances(batch: Batch) -> FloatArray:
-    """The same where every allowed action is as likely as any other."""
-    if batch.allowed is None:
-        return np.full(batch.n_actions, -np.log(batch.n_actions))
-    return np.where(batch.allowed, -np.log(batch.allowed.sum(axis=2, keepdims=True)), -np.inf)
+    def __init__(self, first: int, n_actions: int, repeat: bool) -> None:
+        self.first, self.n_actions, self.repeat = first, n_actions, repeat
+
+    def act(
+        self, observation: Any, state: Memory | None, episode_start: npt.NDArray[Any] | None
+    ) -> tuple[FloatArray, None]:
+        """1 for what is done, 0 for everything else, ``[n, A]``; no memory."""
+        scores: FloatArray = np.tile(np.eye(self.n_actions)[self.first], (len(observation), 1))
+        if self.repeat:
+            last = np.asarray(observation)[:, -self.n_actions :]
+            scores = np.where(last.any(axis=1, keepdims=True), last, scores)
+        return scores, None
 
 
 class WithinRules:
@@ -76,11 +70,11 @@ class WithinRules:
     def predict(
         self,
         observation: Any,
-        state: tuple[npt.NDArray[Any], ...] | None = None,
+        state: Memory | None = None,
         episode_start: npt.NDArray[Any] | None = None,
         deterministic: bool = False,
-    ) -> tuple[IntArray, tuple[npt.NDArray[Any], ...] | None]:
-        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
+    ) -> tuple[IntArray, Memory | None]:
+        """Actions ``[n]`` and the policy's memory; see :class:`cirl_gym.types.Policy`."""
         chosen, memory = self.policy.predict(observation, state, episode_start, deterministic)
         allowed = self.rules.allowed_next(observation)
         possible = np.take_along_axis(allowed, chosen[:, None], axis=1)[:, 0]

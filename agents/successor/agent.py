@@ -12,7 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from agents.policies.memory import warn_of_lost_history
+from agents.policies.policy import (
+    Memory,
+    ScoringPolicy,
+    checked_observation,
+    drawn_from_softmax,
+    warn_of_lost_history,
+)
 from agents.successor.planning import Search, best_plan, plan
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
@@ -345,13 +351,11 @@ def _regression_mean(found: FloatArray, guessed: FloatArray, rows: IntArray) -> 
     return mean
 
 
-# MERGED: Acting with the successor-feature agent: Stable-Baselines3's calling convention, with memory.
+class SuccessorPolicy(ScoringPolicy):
+    """Greedy or stochastic policy for w; its memory is the world model's state ``[n, S]`` and the time ``[n]``.
 
-
-class SuccessorPolicy:
-    """Greedy or stochastic policy for w; its memory is the world model's state and the time.
-
-    ``w`` is ``[d]``, or ``[n, d]`` where n episodes are acted in at once, each for preferences of its own.
+    ``w`` is ``[d]``, or ``[n, d]`` where n episodes are acted in at once, each for preferences of its own. Other than
+    policies that read the history themselves, it cannot act in the middle of an episode without its memory.
     """
 
     def __init__(self, agent: SuccessorAgent, w: FloatArray, kappa: float | None, rng: np.random.Generator) -> None:
@@ -359,51 +363,31 @@ class SuccessorPolicy:
             check_kappa(kappa)
         self.agent, self.w, self.kappa, self.rng = agent, w, kappa, rng
 
-    def predict(
-        self,
-        observation: npt.NDArray[np.float32],
-        state: tuple[npt.NDArray[np.generic], ...] | None = None,
-        episode_start: npt.NDArray[np.bool_] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[IntArray, tuple[npt.NDArray[np.generic], ...]]:
-        """Actions ``[n]`` for observations ``[n, d + A]`` (see :class:`cirl_gym.types.Policy`); never a forbidden one.
-
-        Warns where neither a state nor ``episode_start`` is given although an action was already taken.
+    def act(
+        self, observation: Any, state: Memory | None, episode_start: npt.NDArray[Any] | None
+    ) -> tuple[FloatArray, Memory]:
+        """Q ``[n, A]``, minus infinity where forbidden, and the memory after seeing ``observation``.
 
         Raises:
-            ValueError: the observation has another shape, memory or the previous action is missing although an episode
-                is under way, or an episode is longer than the agent's horizon.
+            ValueError: the observation has another shape, memory or the previous action is missing although
+                ``episode_start`` says that an episode is under way, or an episode is longer than the agent's horizon.
         """
-        q, memory = self.act(observation, state, episode_start)
-        allowed = allowed_actions(self.agent.model, memory[0])
-        if deterministic or self.kappa is None:
-            return among_allowed(q, allowed).argmax(axis=1), memory
-        # Adding Gumbel noise and taking the largest draws from the softmax.
-        return among_allowed(self.kappa * q + self.rng.gumbel(size=q.shape), allowed).argmax(axis=1), memory
-
-    def act(
-        self,
-        observation: npt.NDArray[np.float32],
-        state: tuple[npt.NDArray[np.generic], ...] | None,
-        episode_start: npt.NDArray[np.bool_] | None,
-    ) -> tuple[FloatArray, tuple[Float32Array, IntArray]]:
-        """Q ``[n, A]``, of forbidden actions too, and the memory (states ``[n, S]``, time ``[n]``) after seeing it."""
-        d, n_actions = len(self.agent.model.features), self.agent.model.n_actions
-        if observation.ndim != 2 or observation.shape[1] != d + n_actions:
-            raise ValueError(f"predict: observations must be [n, {d + n_actions}], got {observation.shape}")
+        model = self.agent.model
+        d, n_actions = len(model.features), model.n_actions
+        observation = checked_observation("SuccessorPolicy", observation, d, n_actions)
         obs, hot = observation[:, :d], observation[:, d:]
         # As in Stable-Baselines3, memory that is handed in is used unless an episode is said to start.
         begin = np.full(len(obs), state is None) if episode_start is None else np.asarray(episode_start, np.bool_)
-        states = self.agent.model.start(obs)
+        states = model.start(obs)
         times = np.zeros(len(obs), dtype=np.int64)
         if state is not None:
             if not hot[~begin].any(axis=1).all():
-                raise ValueError("predict: no previous action although episode_start says that an episode is under way")
-            going = self.agent.model.advance(np.asarray(state[0]), hot.argmax(axis=1), obs)
+                raise ValueError("SuccessorPolicy: an episode goes on, but no previous action is given")
+            going = model.advance(np.asarray(state[0]), hot.argmax(axis=1), obs)
             states = np.where(begin[:, None], states, going)
             times = np.where(begin, 0, np.asarray(state[1]) + 1)
         elif not begin.all():
-            raise ValueError("predict: state is None although episode_start says that an episode is under way")
+            raise ValueError("SuccessorPolicy: state is None although episode_start says that an episode is under way")
         elif episode_start is None:
             warn_of_lost_history("SuccessorPolicy", hot)
         self.agent.check_horizon(int(times.max()) + 1)
@@ -413,7 +397,19 @@ class SuccessorPolicy:
             w = np.broadcast_to(self.w, (len(obs), self.w.shape[-1]))[rows]
             psi = self.agent.planned_psi(int(t), states[rows], w)
             q[rows] = psi @ self.w if self.w.ndim == 1 else np.einsum("nad,nd->na", psi, w)
-        return q, (states, times)
+        return np.asarray(among_allowed(q, allowed_actions(model, states))), (states, times)
+
+    def draw(self, scores: FloatArray) -> IntArray:
+        """Actions ``[n]`` drawn from softmax(kappa Q); without kappa those of largest Q."""
+        return (
+            super().draw(scores) if self.kappa is None else drawn_from_softmax(tempered(scores, self.kappa), self.rng)
+        )
+
+
+def tempered(q: FloatArray, kappa: float) -> FloatArray:
+    """Kappa Q ``[.., A]``; a forbidden action's is minus infinity, also where kappa is 0."""
+    allowed = ~np.isneginf(q)
+    return np.asarray(among_allowed(kappa * np.where(allowed, q, 0.0), allowed))
 
 
 def check_kappa(kappa: float) -> None:

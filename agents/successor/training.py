@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from agents.policies.policy import Memory, ScoringPolicy, drawn_with
 from agents.successor.agent import StagedNetwork, SuccessorAgent, SuccessorConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights
@@ -91,7 +92,7 @@ class Problem:
             raise ValueError(f"horizon must be at least 1, got {self.horizon}")
 
 
-class RandomRates:
+class RandomRates(ScoringPolicy):
     """Random actions whose rates are drawn for each episode and change once within it.
 
     Diverse histories matter more than many: at a constant rate of one half no long stretch of treatment or of sparing
@@ -103,14 +104,10 @@ class RandomRates:
     ) -> None:
         self.horizon, self.n_actions, self.rng, self.rules = horizon, n_actions, rng, rules
 
-    def predict(
-        self,
-        observation: npt.NDArray[np.float32],
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[np.bool_] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[IntArray, tuple[npt.NDArray[Any], ...]]:
-        """Actions ``[n]``; the memory holds the time, when the rates change, and both sets of rates."""
+    def act(
+        self, observation: Any, state: Memory | None, episode_start: npt.NDArray[Any] | None
+    ) -> tuple[FloatArray, Memory]:
+        """Rates ``[n, A]``; the memory holds the time, when the rates change, and both sets of rates."""
         n = len(observation)
         if state is None:
             rates = self.rng.dirichlet(np.ones(self.n_actions), size=(2, n))
@@ -121,9 +118,11 @@ class RandomRates:
             # A little is left to every allowed action: the rates of all of them may be next to nothing.
             rate = (rate + 1e-9) * self.rules.allowed_next(observation)
             rate /= rate.sum(axis=1, keepdims=True)
-        # Inverse distribution function: one uniform number per row picks the action.
-        actions: IntArray = (self.rng.random((n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
-        return actions, (time + 1, switch, rates)
+        return rate, (time + 1, switch, rates)
+
+    def draw(self, scores: FloatArray) -> IntArray:
+        """Actions ``[n]`` drawn at the rates."""
+        return drawn_with(scores, self.rng)
 
 
 def fit_successor(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from agents.policies.habits import constant_chances, even_log_chances, log_chances
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.types import FloatArray, IntArray
 from irl.checks.metrics import accuracy_by_step
@@ -16,6 +15,9 @@ from irl.preferences.likelihood import (
     PlanPool,
     action_log_likelihood,
     by_episode,
+    constant_chances,
+    even_log_chances,
+    log_chances,
     per_decision,
     taken_log_probabilities,
 )

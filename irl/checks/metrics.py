@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
-from agents.policies.habits import constant_chances
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, normalised
 from cirl_gym.data.rollout import returns, rollout
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
+from irl.preferences.likelihood import constant_chances
 
 
 def agreement(chosen: IntArray, batch: Batch) -> BoolArray:

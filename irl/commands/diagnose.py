@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from agents.policies.habits import ConstantPolicy
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
@@ -21,7 +22,6 @@ from cirl_gym.outcome_models.store import load_model
 from cirl_gym.types import Policy
 from cirl_gym.worlds.flipped import Patients, PatientsWorld
 from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
-from irl.evaluation import ConstantPolicy
 from irl.report.diagnosis import report_of_diagnosis
 from irl.report.renderers import render, show
 from irl.result.run_folder import expert_of_run, forbidden, settings_of_run, whole_run

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.expert import noise_free_values
+from agents.policies.habits import ConstantPolicy
 from agents.solvers import Algorithm, Setting, Solved, save_expert, train_expert
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.exhaustive import optimum
-from irl.evaluation import ConstantPolicy
 
 
 class Verdict(NamedTuple):

@@ -13,6 +13,9 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.types import Float32Array, FloatArray
 
+_ROUNDS, _CLOSE = 500, 1e-12
+"""Of the fixed point that constant chances are: passes at most, and what is small enough a change."""
+
 
 def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt.ArrayLike) -> FloatArray:
     """Log-likelihood ``[K, N]`` of each episode's actions under softmax(kappa q).
@@ -130,6 +133,52 @@ def bootstrap_weights(groups: int, draws: int, rng: np.random.Generator) -> Floa
 # value Q(h, a; w) = max over the pool of w . psi(h, a) is therefore at hand for every w, without solving anything
 # again.
 # It is never above the true optimum of the world model, and the more plans, the nearer.
+
+
+def constant_chances(batch: Batch, more: float = 0.0) -> FloatArray:
+    """``[A]`` the chances that make a batch's decisions likeliest, if they are the same at every step.
+
+    Those are the actions' frequencies. Where not every action was always allowed they are those of Luce's choice rule,
+    p(a) over the sum of the allowed ones', found by the fixed point of its likelihood equations (Hunter 2004, "MM
+    algorithms for generalized Bradley-Terry models"): p(a) is how often a was taken over the sum of
+    1 / (chance of all allowed actions) over the steps at which it was allowed.
+
+    Args:
+        batch: decisions.
+        more: counted as taken so many times more, each action.
+    """
+    counts = np.bincount(batch.actions[batch.mask], minlength=batch.n_actions) + more
+    chances: FloatArray = counts / counts.sum()
+    if batch.allowed is None:
+        return chances
+    masks, times = np.unique(batch.allowed[batch.mask], axis=0, return_counts=True)
+    for _ in range(_ROUNDS):
+        # What was counted in addition was chosen from everything.
+        offered = (times / (masks @ chances)) @ masks + more * batch.n_actions
+        following = np.divide(counts, offered, out=np.zeros_like(chances), where=offered > 0)
+        following /= following.sum()
+        done = bool(np.abs(following - chances).max() < _CLOSE)
+        chances = following
+        if done:
+            break
+    return chances
+
+
+def log_chances(chances: FloatArray, batch: Batch) -> FloatArray:
+    """Log-probabilities ``[N, T, A]`` of constant chances ``[A]`` among those allowed; ``[A]`` if all are."""
+    with np.errstate(divide="ignore"):
+        logs: FloatArray = np.log(chances)
+        if batch.allowed is None:
+            return logs
+        within = np.where(batch.allowed, chances, 0.0)
+        return np.where(batch.allowed, logs - np.log(within.sum(axis=2, keepdims=True)), -np.inf)
+
+
+def even_log_chances(batch: Batch) -> FloatArray:
+    """The same where every allowed action is as likely as any other."""
+    if batch.allowed is None:
+        return np.full(batch.n_actions, -np.log(batch.n_actions))
+    return np.where(batch.allowed, -np.log(batch.allowed.sum(axis=2, keepdims=True)), -np.inf)
 
 
 @dataclass(frozen=True)

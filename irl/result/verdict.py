@@ -14,11 +14,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from scipy.stats import chi2
 
-from agents.policies.habits import constant_chances, even_log_chances, log_chances
 from cirl_gym.data.batch import Batch
 from irl.max_margin.loop import MaxMarginResult
 from irl.preferences.identified_set import IdentifiedSet
-from irl.preferences.likelihood import taken_log_probabilities
+from irl.preferences.likelihood import constant_chances, even_log_chances, log_chances, taken_log_probabilities
 from irl.preferences.posterior import PosteriorResult
 
 Verdict: TypeAlias = Literal[
@@ -44,7 +43,7 @@ class Evidence:
     chance: float
     """If every action, of those allowed, were as likely."""
     habit: float
-    """If actions had the same chances whatever is observed (:func:`agents.policies.habits.constant_chances`)."""
+    """If actions had the same chances whatever is observed (:func:`irl.preferences.likelihood.constant_chances`)."""
     decisions: int
 
     def __post_init__(self) -> None:

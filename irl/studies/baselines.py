@@ -351,5 +351,5 @@ def _cloning(given: Given, run: Stages) -> Found:
     rng = np.random.default_rng([given.seed, *b"cloning"])
     with run.stage("behaviour cloning") as report:
         found = fit_cloning(given.train, given.validation, given.fit.cloning, rng, report, rules=given.rules)
-    note = "" if found.kept else "the network did not improve on a logistic regression, which acts alone"
+    note = "" if found.accepted else "the network did not improve on a logistic regression, which acts alone"
     return Found(found.policy, memory=True, note=note)

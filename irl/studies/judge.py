@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from agents.policies.habits import WithinRules, constant_chances
+from agents.policies.habits import Habit, WithinRules
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.types import Float32Array, FloatArray, IntArray, Policy, World
+from cirl_gym.types import Float32Array, FloatArray, Policy, World
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
 from irl.checks.metrics import (
@@ -29,36 +28,10 @@ from irl.checks.metrics import (
     weight_error,
 )
 from irl.max_margin.feature_expectations import expert_mu, phi_along
+from irl.preferences.likelihood import constant_chances
 
 MU_EPISODES = 1000
 """Training episodes whose patients the feature expectations are compared on, at most."""
-
-
-class Habit:
-    """Always the same action, or the last one again: what looks at no patient.
-
-    Args:
-        first: the action; with ``repeat`` only where there is no last one.
-        n_actions: A.
-        repeat: take the last action again.
-    """
-
-    def __init__(self, first: int, n_actions: int, repeat: bool) -> None:
-        self.first, self.n_actions, self.repeat = first, n_actions, repeat
-
-    def predict(
-        self,
-        observation: Any,
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[Any] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[IntArray, None]:
-        """Actions ``[n]``; see :class:`cirl_gym.types.Policy`."""
-        chosen = np.full(len(observation), self.first, dtype=np.int64)
-        if self.repeat:
-            last = np.asarray(observation)[:, -self.n_actions :]
-            chosen = np.where(last.any(axis=1), last.argmax(axis=1), chosen)
-        return chosen, None
 
 
 def habits(train: Batch, rules: ActionRules | None = None) -> dict[str, Policy]:

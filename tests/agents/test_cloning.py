@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from outcome_batches import confounded, linear_system
+from scipy.special import softmax
 from small_batches import batch_of
 
 from agents.policies.cloning import (
@@ -89,7 +90,7 @@ def test_observations_of_another_shape_are_refused(policy):
 
 def test_actions_are_drawn_with_the_probabilities(policy, batch):
     row = np.repeat(seen(batch, 0)[:1], 40_000, axis=0)
-    probability, _ = policy.step(row[:1], None, None)
+    probability = softmax(policy.act(row[:1], None, None)[0], axis=1)
     actions, state = policy.predict(row)
     assert actions.dtype == np.int64
     assert np.bincount(actions, minlength=3) / 40_000 == pytest.approx(probability[0], abs=0.01)
@@ -209,7 +210,7 @@ def test_a_doctor_with_a_memory_is_cloned():
     train, validation = confounded(1500)
     config = CloningConfig(training=TrainingConfig(epochs=6, batch_size=64, learning_rate=0.01))
     fit = fit_cloning(train, validation, config, np.random.default_rng(0))
-    assert fit.kept
+    assert fit.accepted
     assert fit.history.validation[fit.history.best_epoch] < fit.history.validation[0] - 0.01
     cloned = rollout(TumourWorld(), fit.policy, 500, np.random.default_rng(0), deterministic=False)
     assert cloned.actions[cloned.mask].mean() == pytest.approx(train.actions[train.mask].mean(), abs=0.03)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from small_batches import batch_of
 
 from agents.policies.cloning import (
@@ -70,10 +71,15 @@ def forgotten(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((n, 6)), np.zeros((n, 6))
 
 
+def chances(policy: CloningPolicy, seen: np.ndarray, memory=None) -> np.ndarray:
+    """Probabilities ``[n, A]`` with which the policy acts."""
+    return softmax(policy.act(seen, memory, None)[0], axis=1)
+
+
 class TestActing:
     def test_probabilities_are_those_of_the_network_renormalised(self):
         seen = everything(500, 0)
-        got, free = (untrained(rules).step(seen, forgotten(500), None)[0] for rules in (RULES, None))
+        got, free = (chances(untrained(rules), seen, forgotten(500)) for rules in (RULES, None))
         allowed = RULES.allowed_next(seen)
         within = np.where(allowed, free, 0.0)
         np.testing.assert_allclose(got, within / within.sum(axis=1, keepdims=True), atol=1e-7)
@@ -105,11 +111,11 @@ class TestActing:
     def test_draws_have_the_chances(self):
         seen = np.repeat(observation(np.array([[1, 0]], dtype=np.float32), np.array([-1]), 3), 20_000, axis=0)
         policy = untrained()
-        chances = policy.step(seen[:1], None, None)[0][0]
+        expected = chances(policy, seen[:1])[0]
         share = np.bincount(policy.predict(seen)[0], minlength=3) / 20_000
-        np.testing.assert_allclose(share, chances, atol=0.015)
-        assert chances[0] == 0
-        assert chances[1:].min() > 0.05
+        np.testing.assert_allclose(share, expected, atol=0.015)
+        assert expected[0] == 0
+        assert expected[1:].min() > 0.05
 
 
 class TestAlongABatch:
@@ -118,9 +124,9 @@ class TestAlongABatch:
         logs = policy.log_probabilities(batch)
         for t in range(batch.horizon):
             seen = observation(batch.obs[:, t], previous, 3)
-            chance, memory = policy.step(seen, memory, np.full(len(batch), t == 0))
+            logits, memory = policy.act(seen, memory, np.full(len(batch), t == 0))
             live = batch.mask[:, t]
-            np.testing.assert_allclose(np.exp(logs[live, t]), chance[live], atol=1e-6)
+            np.testing.assert_allclose(np.exp(logs[live, t]), softmax(logits[live], axis=1), atol=1e-6)
             previous = batch.actions[:, t]
 
     def test_forbidden_actions_have_none_and_padding_has_no_probability(self, batch):

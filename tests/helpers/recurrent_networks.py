@@ -11,6 +11,7 @@ from drqn_envs import Counting
 from gymnasium import spaces
 from outcome_batches import random_model
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from scipy.special import log_softmax
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
@@ -148,8 +149,8 @@ def cloning() -> Recurrent:
     policy = CloningPolicy(network, Scaler(np.zeros(2), np.full(2, 3.0)), np.random.default_rng(0))
 
     def step(seen, memory, starts):
-        probability, memory = policy.step(seen, memory, starts)
-        return np.log(probability), memory
+        logits, memory = policy.act(seen, memory, starts)
+        return log_softmax(logits, axis=1), memory
 
     return Recurrent(step, policy.log_probabilities, policy)
 

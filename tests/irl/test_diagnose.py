@@ -13,13 +13,13 @@ from outcome_batches import linear_system, random_model
 from shown import printed
 from tiny_run import icu_stays, tiny_demo, tiny_explain
 
+from agents.policies.habits import ConstantPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.outcome_models.ensemble import EnsembleModel
 from irl.commands import run as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import diagnose_run
-from irl.evaluation import ConstantPolicy
 from irl.report.diagnosis import report_of_diagnosis, verdicts
 from irl.report.renderers import render
 from irl.studies.diagnosis import Diagnosis, ErrorsAhead, Material, diagnose

@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from small_batches import batch_of
 
-from agents.policies.habits import constant_chances, even_log_chances, log_chances
 from irl.checks.held_out import averaged_log_likelihood
 from irl.checks.metrics import majority, repeat_last_action
-from irl.preferences.likelihood import PlanPool, action_log_likelihood, taken_log_probabilities
+from irl.preferences.likelihood import (
+    PlanPool,
+    action_log_likelihood,
+    constant_chances,
+    even_log_chances,
+    log_chances,
+    taken_log_probabilities,
+)
 from irl.result.records import AllowedActions
 from irl.studies.windows import window_pool
 
