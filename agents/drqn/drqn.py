@@ -37,7 +37,7 @@ from agents.drqn.policy import (
     has_action_masks,
 )
 from agents.drqn.replay import EpisodeBatch, EpisodeReplayBuffer
-from agents.policies.memory import only_allowed
+from agents.policies.policy import only_allowed
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.types import BoolArray, IntArray
 
