@@ -44,7 +44,7 @@ from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
 from training_losses import TRAINED, training_loss
 
 from agents.expert import successor_expert
-from agents.policies.habits import ConstantPolicy, mean_lengths, recorded_rounds
+from agents.policies.habits import ConstantPolicy
 from agents.solvers import Setting
 from agents.successor.training import Problem, fit_agent, fit_successor, fixed_weights
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
@@ -55,6 +55,7 @@ from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_mode
 from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.commands import run as commands
+from irl.evaluation import mean_lengths, recorded_rounds
 from irl.max_margin.feature_expectations import expert_mu, phi_along
 from irl.pipeline import fit, simulate
 from irl.settings import FitConfig

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from small_batches import batch_of
 
-from agents.policies.habits import ConstantPolicy, chosen_actions, found_verdict, headline, measured_accuracy
+from agents.policies.habits import ConstantPolicy
 from cirl_gym.data.features import FeatureMap
+from irl.evaluation import chosen_actions, found_verdict, headline, measured_accuracy
 from irl.preferences.identified_set import IdentifiedSet
 from irl.result.result import Accuracy
 
