@@ -1,9 +1,9 @@
-"""What CIRLCounterfactual-v0 is made of: an outcome model, a batch, and how both are read."""
+"""``CIRLCounterfactual-v0``: what would happen to a batch's patients, by any outcome model (paper, appendix C)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,42 +14,33 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.features import FeatureMap, check_weights, reward
+from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules
+from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv
 from cirl_gym.envs.options import (
+    Histories,
+    Start,
+    asked_of_make,
     check_arguments,
     episode_rows,
     history_rows,
     limit_of,
-    merged,
     patient_rows,
-    weight_rows,
-)
-from cirl_gym.envs.process import (
-    AHEAD,
-    CohortStep,
-    Form,
-    Histories,
-    Layout,
-    RowStreams,
-    asked_of_make,
-    ruled,
     rules_given,
     time_limit,
+    weight_rows,
 )
-from cirl_gym.envs.single import CohortEnv
-from cirl_gym.envs.vector import CohortVectorEnv, check_num_envs
+from cirl_gym.envs.process import Cohort, Layout
 from cirl_gym.files import read_json
 from cirl_gym.outcome_models.masked import MaskedModel, with_rules
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Step
 from cirl_gym.vector_api import AutoresetMode
 from cirl_gym.worlds.world import follow
 from cirl_gym.wrappers.learned_reward import load_reward
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
 
 EndRule: TypeAlias = Callable[[Float32Array], BoolArray]
 """From observations ``[n, d]``, raw units, to ``[n]`` bool: the process ended."""
@@ -146,14 +137,9 @@ def forbidden_in(run: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-# MERGED: The options of CIRLCounterfactual-v0, checked: which histories go on, and what differs for an episode.
-
-
 class CounterfactualOptions(TypedDict, total=False):
-    """What the constructor takes for every episode and ``reset`` for one.
-
-    They are described at :class:`~cirl_gym.envs.counterfactual.CounterfactualEnv`.
-    """
+    """What the constructor takes for every episode and ``reset`` for one; described at
+    :class:`CounterfactualEnv`."""
 
     episode: int | str | None
     """Position or id of an episode of the batch."""
@@ -169,199 +155,171 @@ class CounterfactualOptions(TypedDict, total=False):
     """``[d]``, one per outcome, L1 norm at most 1."""
 
 
+class CounterfactualArguments(CounterfactualOptions, total=False):
+    """What both forms take beside model and batch."""
+
+    run: str | os.PathLike[str] | None
+    feature_map: FeatureMap | None
+    end: Literal["learned", "never"] | EndRule
+    horizon: int | None
+    observation: Literal["flat", "dict"]
+    previous_action: bool
+    forbid: Sequence[str] | None
+
+
 OPTIONS = (*CounterfactualOptions.__annotations__, "horizon")
 """What ``reset`` takes."""
 
 
 @dataclass(frozen=True)
-class CounterfactualStart:
-    """What ``reset`` was asked for, checked, for each of n rows."""
+class CounterfactualStart(Start):
+    """What ``reset`` was asked for, checked, for each of n histories."""
 
-    weights: FloatArray
-    """``[n, d]``."""
-    histories: Histories | None
-    """None: first observations of drawn episodes."""
     sampled: bool
-    limit: int
-    echo: dict[str, npt.NDArray[Any]]
-    """``[n, ..]`` the options that were given, as they were understood."""
+    """Whether noise is added to what is observed."""
 
-
-def counterfactual_start(
-    given: Mapping[str, Any], source: Source, layout: Layout, limit: int | None, n: int
-) -> CounterfactualStart:
-    """What options ask for, for n rows.
-
-    Args:
-        given: options of the constructor and of ``reset``, merged.
-        source: what the process is made of.
-        layout: how observations are shown, and the limits of what a beginning may hold.
-        limit: the environment's time limit; None: none.
-        n: number of rows.
-
-    Raises:
-        ValueError: an option is not possible; the message names it.
-    """
-    batch, d, histories = source.batch, len(source.batch.features), None
-    weights = weight_rows(given.get("weights", source.weights), n, source.feature_map.features)
-    outcome = given.get("outcome", "expected")
-    if outcome not in ("expected", "sampled"):
-        raise ValueError(f"option 'outcome' must be 'expected' or 'sampled', got {outcome!r}")
-    if "step" in given and "episode" not in given:
-        raise ValueError("option 'step' needs the option 'episode'")
-    echo: dict[str, npt.NDArray[Any]] = {}
-    if "episode" in given:
-        histories, echo["episode"] = episode_rows(batch, given["episode"], given.get("step", 0), n)
-        echo["step"] = histories.lengths
-    elif "patient" in given:
-        histories = patient_rows(given["patient"], n, d)
-        echo["patient"] = histories.obs[:, 0]
-    elif "history" in given:
-        histories = history_rows(given["history"], n, d, batch.n_actions)
-        echo["step"] = histories.lengths
-    if histories is not None:
-        _check_inside(layout, batch.features, histories)
-    least = limit_of(given.get("horizon"), limit, histories)
-    per_row = {
-        "weights": weights,
-        "outcome": np.array([outcome] * n, dtype=object),
-        "horizon": np.full(n, least, dtype=np.int64),
-    }
-    echo |= {name: rows for name, rows in per_row.items() if name in given}
-    return CounterfactualStart(weights, histories, outcome == "sampled", least, echo)
-
-
-def _check_inside(layout: Layout, features: Sequence[str], histories: Histories) -> None:
-    obs = histories.obs.astype(np.float32)
-    wrong = np.argwhere(~((obs >= layout.low) & (obs <= layout.high)) & histories.seen[..., None])
-    if len(wrong):
-        row, t, k = wrong[0]
-        raise ValueError(
-            f"{features[k]!r} is {obs[row, t, k]:g} at step {t} of the given beginning, outside "
-            f"what model and batch know: {layout.low[k]:g} to {layout.high[k]:g}"
-        )
-
-
-# MERGED: n histories that go on as an outcome model predicts: the core of both forms of CIRLCounterfactual-v0.
 
 ROWS = 16
 """A model is asked for a multiple of so many rows: the last few of others are added up in another order by matrix
-products, and a row's numbers would not be the same to the last bit alone and among others."""
+products, and a row's numbers would not be the same to the last bit alone and among others. (Of networks on some
+processors they are not even so, since matrix products of 16 rows are another routine there.)"""
 
 
-class CounterfactualCohort:
-    """n histories as a :class:`~cirl_gym.envs.process.Cohort`: h' = (h, a, phi(h, a)) (paper, appendix C).
+class CounterfactualCohort(Cohort[CounterfactualStart]):
+    """n histories that go on as an outcome model predicts: h' = (h, a, phi(h, a)).
 
     Every beginning and every step takes 1 + D uniform numbers of a row's stream: which episode begins, or whether the
     process ends; and the noise of the outcome, used or not, so that an option changes nothing but what it names.
 
     Args:
         n: how many.
-        source: what to make the process of.
-        layout: how observations are shown.
-        limit: the time limit; None: none.
-        defaults: options of ``reset`` that hold where it is given no others.
+        model: see :class:`CounterfactualEnv`, as all arguments that follow.
+        batch: where episodes begin.
+        run: a folder instead of the two.
+        feature_map: scales outcomes to phi.
+        end: how a process ends.
+        forbid: rules.
+        horizon: the time limit.
+        observation: how histories are shown.
+        previous_action: whether the previous action is shown.
+        max_episode_steps: the time limit; -1 for none, None for ``horizon`` or that of the batch.
+        **options: what ``reset`` begins with where it is given no others.
 
     Raises:
-        ValueError: an option is not possible.
+        TypeError: an option is unknown.
+        ValueError: an argument is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.
     """
 
-    def __init__(self, n: int, source: Source, layout: Layout, limit: int | None, defaults: Mapping[str, Any]) -> None:
-        self.source = source
-        self.layout = layout
-        self.feature_map = source.feature_map
-        self.action_names = source.batch.action_names
-        self.limit_lines: FloatArray | None = None  # known to the batch at most, never to the model
-        self._n, self._limit, self._defaults = n, limit, dict(defaults)
-        self._default = self._start({})
+    def __init__(
+        self,
+        n: int,
+        model: OutcomeModel | None = None,
+        batch: Batch | None = None,
+        *,
+        run: str | os.PathLike[str] | None = None,
+        feature_map: FeatureMap | None = None,
+        end: Literal["learned", "never"] | EndRule = "learned",
+        forbid: Sequence[str] | None = None,
+        horizon: int | None = None,
+        observation: Literal["flat", "dict"] = "flat",
+        previous_action: bool = True,
+        max_episode_steps: int | None = None,
+        **options: Unpack[CounterfactualOptions],
+    ) -> None:
+        check_arguments(options, CounterfactualOptions.__annotations__)
+        self.source = source = chosen_source(model, batch, run, feature_map, end, forbid)
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"horizon must be at least 1, got {horizon}")
+        own = source.batch.horizon if horizon is None else horizon
+        self._limit = time_limit(own, None if horizon is None else f"horizon={horizon}", max_episode_steps)
         self._low, self._high = source.observed_range
-        self._obs: Float32Array = np.tile(source.batch.obs[:1, 0], (n, 1))
-        self._states = _padded(source.model.start, self._obs)
-        self._weights = self._default.weights.copy()
+        super().__init__(
+            n,
+            _layout(source, observation, previous_action),
+            source.feature_map,
+            source.batch.action_names,
+            source.rules,
+            OPTIONS,
+            options,
+            (1 + len(source.batch.features), "uniform"),
+        )
+        self.obs = np.tile(source.batch.obs[:1, 0], (n, 1))
+        self.state: Float32Array = _padded(source.model.start, self.obs)
         self._sampled: BoolArray = np.zeros(n, dtype=np.bool_)
-        self.previous: IntArray = np.full(n, -1, dtype=np.int64)
-        self.steps: IntArray = np.zeros(n, dtype=np.int64)
-        self.limits: IntArray = np.full(n, self._default.limit, dtype=np.int64)
-        self._streams = RowStreams(n, 1 + len(source.batch.features), "uniform", AHEAD if n > 1 else 1)
 
-    @property
-    def weights(self) -> FloatArray:
-        """``[d]`` reward weights where ``reset`` asks for no others (read-only)."""
-        return check_weights(self._default.weights[0], self.feature_map.features)
+    def start(self, given: dict[str, Any]) -> CounterfactualStart:
+        """See :meth:`~cirl_gym.envs.process.Cohort.start`."""
+        n, source, batch, histories = self.n, self.source, self.source.batch, None
+        d = len(batch.features)
+        weights = weight_rows(given.get("weights", source.weights), n, source.feature_map.features)
+        outcome = given.get("outcome", "expected")
+        if outcome not in ("expected", "sampled"):
+            raise ValueError(f"option 'outcome' must be 'expected' or 'sampled', got {outcome!r}")
+        if "step" in given and "episode" not in given:
+            raise ValueError("option 'step' needs the option 'episode'")
+        echo: dict[str, npt.NDArray[Any]] = {}
+        if "episode" in given:
+            histories, echo["episode"] = episode_rows(batch, given["episode"], given.get("step", 0), n)
+            echo["step"] = histories.lengths
+        elif "patient" in given:
+            histories = patient_rows(given["patient"], n, d)
+            echo["patient"] = histories.obs[:, 0]
+        elif "history" in given:
+            histories = history_rows(given["history"], n, d, batch.n_actions)
+            echo["step"] = histories.lengths
+        if histories is not None:
+            _check_inside(self.layout, batch.features, histories)
+        least = limit_of(given.get("horizon"), self._limit, histories)
+        per_row = {
+            "weights": weights,
+            "outcome": np.array([outcome] * n, dtype=object),
+            "horizon": np.full(n, least, dtype=np.int64),
+        }
+        echo |= {name: rows for name, rows in per_row.items() if name in given}
+        return CounterfactualStart(weights, histories, least, echo, outcome == "sampled")
 
-    @property
-    def obs(self) -> Float32Array:
-        """``[n, D]`` the current observation, raw units."""
-        return self._obs.copy()
+    def put(self, rows: IntArray, start: CounterfactualStart, numbers: FloatArray) -> dict[str, npt.NDArray[Any]]:
+        """See :meth:`~cirl_gym.envs.process.Cohort.put`."""
+        batch = self.source.batch
+        self._sampled[rows] = start.sampled
+        if start.histories is not None:
+            self.obs[rows], self.state[rows] = _after(self.source.model, start.histories.take(rows))
+            return {}
+        drawn = (numbers[:, 0] * len(batch)).astype(np.int64)
+        self.obs[rows], self.state[rows] = batch.obs[drawn, 0], _padded(self.source.model.start, batch.obs[drawn, 0])
+        ids = np.array([batch.ids[i] for i in drawn], dtype=object)
+        return {"episode": ids, "step": np.zeros(len(rows), dtype=np.int64)}
 
-    def read(self, options: Mapping[str, Any]) -> CounterfactualStart:
-        """See :meth:`~cirl_gym.envs.process.Cohort.read`."""
-        return self._start(options) if options else self._default
-
-    def _start(self, options: Mapping[str, Any]) -> CounterfactualStart:
-        given = merged(self._defaults, options, OPTIONS)
-        return counterfactual_start(given, self.source, self.layout, self._limit, self._n)
-
-    def use(self, rows: Iterable[int], generators: Iterable[np.random.Generator]) -> None:
-        """See :meth:`~cirl_gym.envs.process.Cohort.use`."""
-        self._streams.use(rows, generators)
-
-    def begin(self, rows: IntArray, chosen: CounterfactualStart | None = None) -> dict[str, npt.NDArray[Any]]:
-        """See :meth:`~cirl_gym.envs.process.Cohort.begin`."""
-        chosen, batch = chosen or self._default, self.source.batch
-        drawn = (self._streams.take(rows)[:, 0] * len(batch)).astype(np.int64)
-        if chosen.histories is None:
-            obs, states = batch.obs[drawn, 0], _padded(self.source.model.start, batch.obs[drawn, 0])
-            previous, steps = np.full(len(rows), -1), np.zeros(len(rows), dtype=np.int64)
-            told = {"episode": np.array([batch.ids[i] for i in drawn], dtype=object), "step": steps}
-        else:
-            histories = chosen.histories.take(rows)
-            obs, states = _after(self.source.model, histories)
-            previous, steps, told = histories.previous, histories.lengths, {}
-        self._obs[rows], self._states[rows] = obs, states
-        self.previous[rows], self.steps[rows], self.limits[rows] = previous, steps, chosen.limit
-        self._weights[rows], self._sampled[rows] = chosen.weights[rows], chosen.sampled
-        told |= {name: values[rows] for name, values in chosen.echo.items()}
-        return {**told, "outside_support": self._outside(obs)}
-
-    def step(self, actions: IntArray, going: BoolArray) -> CohortStep:
-        """See :meth:`~cirl_gym.envs.process.Cohort.step`."""
-        numbers = self._streams.take_all(going)
+    def follow(self, actions: IntArray, numbers: FloatArray, going: BoolArray) -> Step:
+        """See :meth:`~cirl_gym.envs.process.Cohort.follow`."""
         noise = None
         if self._sampled.any():
             # The smallest uniform number is 0, the noise of which would be infinite.
             noise = np.where(self._sampled[:, None], ndtri(np.maximum(numbers[:, 1:], 2.0**-54)), 0.0)
-        result = follow(
+        every = follow(
             self.source.model,
-            _whole(self._states),
+            _whole(self.state),
             _whole(actions),
             _whole(numbers[:, 0]),
             None if noise is None else _whole(noise),
         )
-        obs = result.obs[: self._n]
+        obs = every.obs[: self.n]
         self._check_outcome(obs, going)
-        self._obs, self._states = obs, result.state[: self._n]
-        self.previous = actions.copy()
-        self.steps += going
-        phi = self.feature_map(result.outcomes[: self._n])
-        terminated = self._ended(obs, result.terminated[: self._n])
-        truncated = (self.steps >= self.limits) & ~terminated
-        infos = {"outside_support": self._outside(obs)}
-        return CohortStep(phi, reward(phi, self._weights), terminated, truncated, infos)
+        ended = self._ended(obs, every.terminated[: self.n])
+        return Step(every.state[: self.n], obs, every.outcomes[: self.n], ended)
 
-    def _outside(self, obs: Float32Array) -> BoolArray:
-        """``[k]`` a feature leaves the range that the batch shows: the model is extrapolating."""
-        outside: BoolArray = np.any((obs < self._low) | (obs > self._high), axis=1)
-        return outside
+    def told(self, obs: Float32Array) -> dict[str, npt.NDArray[Any]]:
+        """``outside_support``: a feature leaves the range that the batch shows, so the model is extrapolating."""
+        return {"outside_support": np.any((obs < self._low) | (obs > self._high), axis=1)}
 
     def _ended(self, obs: Float32Array, drawn: BoolArray) -> BoolArray:
         end = self.source.end
         if not callable(end):
-            return drawn if end == "learned" else np.zeros(self._n, dtype=np.bool_)
+            return drawn if end == "learned" else np.zeros(self.n, dtype=np.bool_)
         ended = np.asarray(end(obs.copy()))
-        if ended.shape != (self._n,) or ended.dtype != np.bool_:
+        if ended.shape != (self.n,) or ended.dtype != np.bool_:
             raise ValueError(
-                f"end must return {self._n} bools for observations {obs.shape}, got {ended.dtype} {ended.shape}"
+                f"end must return {self.n} bools for observations {obs.shape}, got {ended.dtype} {ended.shape}"
             )
         return ended
 
@@ -376,35 +334,24 @@ class CounterfactualCohort:
             )
 
 
-def counterfactual_cohort(
-    n: int,
-    source: Source,
-    form: Form,
-    horizon: int | None,
-    max_episode_steps: int | None,
-    options: CounterfactualOptions,
-) -> CounterfactualCohort:
-    """The cohort of either form of the environment, from the arguments of its constructor.
-
-    Raises:
-        TypeError: an option is unknown.
-        ValueError: an option is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.
-    """
-    check_arguments(options, CounterfactualOptions.__annotations__)
-    if horizon is not None and horizon < 1:
-        raise ValueError(f"horizon must be at least 1, got {horizon}")
-    own = source.batch.horizon if horizon is None else horizon
-    limit = time_limit(own, None if horizon is None else f"horizon={horizon}", max_episode_steps)
-    return CounterfactualCohort(n, source, _layout(source, form), limit, options)
+def _check_inside(layout: Layout, features: Sequence[str], histories: Histories) -> None:
+    obs = histories.obs.astype(np.float32)
+    wrong = np.argwhere(~((obs >= layout.low) & (obs <= layout.high)) & histories.seen[..., None])
+    if len(wrong):
+        row, t, k = wrong[0]
+        raise ValueError(
+            f"{features[k]!r} is {obs[row, t, k]:g} at step {t} of the given beginning, outside "
+            f"what model and batch know: {layout.low[k]:g} to {layout.high[k]:g}"
+        )
 
 
-def _layout(source: Source, form: Form) -> Layout:
+def _layout(source: Source, form: Literal["flat", "dict"], previous_action: bool) -> Layout:
     least, most = source.observed_range
     low = np.minimum(source.model.bounds[0].astype(np.float32), least)
     high = np.maximum(source.model.bounds[1].astype(np.float32), most)
     # One float32 step wider: a model may round its float64 bounds either way.
     low, high = np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
-    return Layout(low, high, source.model.n_actions, form)
+    return Layout(low, high, source.model.n_actions, form, previous_action)
 
 
 def _after(model: OutcomeModel, histories: Histories) -> tuple[Float32Array, Float32Array]:
@@ -428,10 +375,6 @@ def _whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array with its first row repeated until the number of rows is a multiple of :data:`ROWS`."""
     missing = -len(array) % ROWS
     return np.concatenate([array, np.repeat(array[:1], missing, axis=0)]) if missing else array
-
-
-# MERGED: ``CIRLCounterfactual-v0``: what would happen to the patients of a batch, by any outcome model (paper,
-# appendix C).
 
 
 class CounterfactualEnv(CohortEnv):
@@ -523,23 +466,13 @@ class CounterfactualEnv(CohortEnv):
         model: OutcomeModel | None = None,
         batch: Batch | None = None,
         *,
-        run: str | os.PathLike[str] | None = None,
-        feature_map: FeatureMap | None = None,
-        end: Literal["learned", "never"] | EndRule = "learned",
-        horizon: int | None = None,
-        observation: Literal["flat", "dict"] = "flat",
-        previous_action: bool = True,
-        forbid: Sequence[str] | None = None,
         render_mode: str | None = None,
         max_episode_steps: int | None = None,
-        **options: Unpack[CounterfactualOptions],
+        **arguments: Unpack[CounterfactualArguments],
     ) -> None:
-        source = chosen_source(model, batch, run, feature_map, end, forbid)
-        form = Form(observation, previous_action)
-        cohort = counterfactual_cohort(1, source, form, horizon, max_episode_steps, options)
-        super().__init__(ruled(cohort, source.rules), render_mode)
-        self.model, self.batch = with_rules(source.model, source.rules), source.batch
-        self.rules = source.rules
+        cohort = CounterfactualCohort(1, model, batch, max_episode_steps=max_episode_steps, **arguments)
+        self.model, self.batch = with_rules(cohort.source.model, cohort.rules), cohort.source.batch
+        super().__init__(cohort, render_mode)
 
 
 def make_counterfactual_env(**arguments: Any) -> CounterfactualEnv:
@@ -555,28 +488,19 @@ def make_counterfactual_env(**arguments: Any) -> CounterfactualEnv:
 make_counterfactual_env.metadata = CounterfactualEnv.metadata  # type: ignore[attr-defined]
 
 
-# MERGED: ``CIRLCounterfactual-v0`` for many histories at once: the outcome model is asked once per step for all of
-# them.
-
-
 class CounterfactualVectorEnv(CohortVectorEnv):
-    """n :class:`~cirl_gym.envs.counterfactual.CounterfactualEnv` stepped together; arguments are described there.
+    """n :class:`CounterfactualEnv` stepped together, the outcome model asked once a step for all of them.
+
+    All arguments but these are described there.
 
     Args:
         num_envs: n.
         max_episode_steps: the time limit; -1 for none. Default: ``horizon``, or else the batch's longest episode.
         model: an outcome model, with ``batch``.
         batch: where episodes begin.
-        run: a folder of ``cirl demo`` or ``cirl explain``, instead of model and batch.
-        feature_map: scales outcomes to phi.
-        end: how a process ends.
-        horizon: the time limit in actions.
-        observation: ``"flat"`` or ``"dict"``.
-        previous_action: show the previous action.
-        forbid: rules; where some hold there is ``action_masks()`` ``[n, A]``.
-        autoreset_mode: see :class:`~cirl_gym.envs.vector.CohortVectorEnv`.
-        **options: ``episode`` and ``step`` also as ``[n]``, ``patient`` also as ``[n, D]``, ``weights`` as ``[n, d]``,
-            ``history`` also as a batch of n episodes.
+        autoreset_mode: see :class:`~cirl_gym.envs.forms.CohortVectorEnv`.
+        **arguments: ``episode`` and ``step`` also as ``[n]``, ``patient`` also as ``[n, D]``, ``weights`` as
+            ``[n, d]``, ``history`` also as a batch of n episodes.
 
     Raises:
         ValueError: an argument is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.
@@ -589,20 +513,9 @@ class CounterfactualVectorEnv(CohortVectorEnv):
         *,
         model: OutcomeModel | None = None,
         batch: Batch | None = None,
-        run: str | os.PathLike[str] | None = None,
-        feature_map: FeatureMap | None = None,
-        end: Literal["learned", "never"] | EndRule = "learned",
-        horizon: int | None = None,
-        observation: Literal["flat", "dict"] = "flat",
-        previous_action: bool = True,
-        forbid: Sequence[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **options: Unpack[CounterfactualOptions],
+        **arguments: Unpack[CounterfactualArguments],
     ) -> None:
-        check_num_envs(num_envs)
-        source = chosen_source(model, batch, run, feature_map, end, forbid)
-        form = Form(observation, previous_action)
-        cohort = counterfactual_cohort(num_envs, source, form, horizon, max_episode_steps, options)
-        super().__init__(ruled(cohort, source.rules), num_envs, autoreset_mode)
-        self.model, self.batch = with_rules(source.model, source.rules), source.batch
-        self.rules = source.rules
+        cohort = CounterfactualCohort(num_envs, model, batch, max_episode_steps=max_episode_steps, **arguments)
+        self.model, self.batch = with_rules(cohort.source.model, cohort.rules), cohort.source.batch
+        super().__init__(cohort, autoreset_mode)

@@ -1,8 +1,10 @@
-"""The options of ``reset`` (and, as defaults, of the constructor), checked before anything is changed."""
+"""What constructors and ``reset`` are given, checked before anything is changed."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,105 @@ import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import check_weights
-from cirl_gym.envs.process import NO_LIMIT, Histories
-from cirl_gym.types import FloatArray, IntArray
+from cirl_gym.data.rules import ActionRules, read_rules
+from cirl_gym.types import BoolArray, FloatArray, IntArray
 
+NO_LIMIT = int(np.iinfo(np.int64).max)
+"""A time limit that is never reached."""
 BEGINNINGS = ("patient", "history", "episode")
 """Options that say where to begin: one of them at most, and one given to ``reset`` replaces the constructor's."""
+
+
+@dataclass(frozen=True)
+class Histories:
+    """Given beginnings of n episodes; one without actions is a first observation."""
+
+    obs: FloatArray
+    """``[n, K+1, d]`` raw units; rows past ``lengths`` are padding."""
+    actions: IntArray
+    """``[n, K]``."""
+    lengths: IntArray
+    """``[n]`` number of actions."""
+
+    @property
+    def seen(self) -> BoolArray:
+        """``[n, K+1]`` True where an observation exists."""
+        live: BoolArray = np.arange(self.obs.shape[1]) <= self.lengths[:, None]
+        return live
+
+    @property
+    def previous(self) -> IntArray:
+        """``[n]`` the last action; -1 where there is none."""
+        last = np.take_along_axis(np.pad(self.actions, ((0, 0), (0, 1))), np.maximum(self.lengths - 1, 0)[:, None], 1)
+        return np.where(self.lengths > 0, last[:, 0], -1)
+
+    def take(self, rows: IntArray) -> Histories:
+        """The histories of some rows."""
+        return Histories(self.obs[rows], self.actions[rows], self.lengths[rows])
+
+
+@dataclass(frozen=True)
+class Start:
+    """What ``reset`` was asked for, checked, for each of n rows."""
+
+    weights: FloatArray
+    """``[n, d]``."""
+    histories: Histories | None
+    """None: drawn beginnings."""
+    limit: int
+    """Number of actions, those of the histories counted, after which watching ends."""
+    echo: dict[str, npt.NDArray[Any]]
+    """``[n, ..]`` the options that were given, as they were understood."""
+
+
+def time_limit(horizon: int, stated: str | None, max_episode_steps: int | None) -> int | None:
+    """The number of actions after which watching ends; None: never.
+
+    Args:
+        horizon: the environment's own limit.
+        stated: how the user has stated it ("horizon=12"); None if it is a default, which ``max_episode_steps``
+            replaces.
+        max_episode_steps: as Gymnasium names it; -1 for none, None if it was not given.
+
+    Raises:
+        ValueError: the two contradict each other, or ``max_episode_steps`` is not a possible limit.
+    """
+    if max_episode_steps is None:
+        return horizon
+    if max_episode_steps < 1 and max_episode_steps != -1:
+        raise ValueError(f"max_episode_steps must be at least 1, or -1 for none, got {max_episode_steps}")
+    if stated is not None and horizon != max_episode_steps:
+        raise ValueError(
+            f"{stated} and max_episode_steps={max_episode_steps} contradict each other: the time limit of an "
+            f"environment that Gymnasium makes is max_episode_steps, so give max_episode_steps={horizon}"
+        )
+    return None if max_episode_steps == -1 else max_episode_steps
+
+
+def asked_of_make() -> int | None:
+    """``max_episode_steps`` of the ``gymnasium.make`` that calls the calling entry point, or the registered one.
+
+    ``gymnasium.make`` keeps it to itself and hands it to a wrapper, which can shorten an episode and never lengthen it:
+    an environment with a limit of its own would silently ignore a longer one. So it is read where it stands, in the
+    frame of ``make``. None where none is registered and none was given, or where somebody else calls.
+    """
+    frame = sys._getframe(2)
+    if frame.f_code.co_name != "make" or frame.f_globals.get("__name__") != "gymnasium.envs.registration":
+        return None
+    asked: int | None = frame.f_locals["max_episode_steps"]
+    registered: int | None = frame.f_locals["env_spec"].max_episode_steps
+    return registered if asked is None else asked
+
+
+def rules_given(forbid: Sequence[str], features: Sequence[str], action_names: Sequence[str]) -> ActionRules | None:
+    """The rules that an environment was given as ``forbid``; None if there are none.
+
+    Raises:
+        ValueError: it is one text instead of several, or see :func:`~cirl_gym.data.rules.read_rules`.
+    """
+    if isinstance(forbid, str):
+        raise ValueError(f"forbid must be a list of rules, got the text {forbid!r}")
+    return read_rules(forbid, features, action_names)
 
 
 def merged(defaults: Mapping[str, Any], options: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The options of CIRLTumour-v0, checked: who the patients are, and what differs for an episode."""
+"""``CIRLTumour-v0``: patients in the simulator (paper, section 5.1), one or many at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -10,25 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.features import check_weights, reward
 from cirl_gym.data.rollout import numbered_actions
-from cirl_gym.data.rules import ActionRules
-from cirl_gym.envs.options import check_arguments, history_rows, limit_of, merged, patient_rows, weight_rows
-from cirl_gym.envs.process import (
-    AHEAD,
-    CohortStep,
-    Form,
+from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv
+from cirl_gym.envs.options import (
     Histories,
-    Layout,
-    RowStreams,
+    Start,
     asked_of_make,
-    ruled,
+    check_arguments,
+    history_rows,
+    limit_of,
+    patient_rows,
     rules_given,
     time_limit,
+    weight_rows,
 )
-from cirl_gym.envs.single import CohortEnv
-from cirl_gym.envs.vector import CohortVectorEnv, check_num_envs
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+from cirl_gym.envs.process import Cohort, Layout
+from cirl_gym.types import BoolArray, FloatArray, IntArray, Step
 from cirl_gym.vector_api import AutoresetMode
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters, TumourState
@@ -36,13 +33,13 @@ from cirl_gym.worlds.tumour import TumourParameters, TumourState
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
+ACTION_NAMES = ("wait", "treat")
 DEFAULT_WEIGHTS = (-0.3, -0.7)
 """One of the paper's three trade-offs between tumour volume and side effects (section 5.1)."""
 
 
 class TumourOptions(TypedDict, total=False):
-    """What the constructor takes for every episode and ``reset`` for one; :class:`~cirl_gym.envs.tumour.TumourEnv`."""
+    """What the constructor takes for every episode and ``reset`` for one; described at :class:`TumourEnv`."""
 
     patient: npt.ArrayLike | None
     """(x0, z0)."""
@@ -54,6 +51,14 @@ class TumourOptions(TypedDict, total=False):
     """(w1, w2), L1 norm at most 1."""
 
 
+class TumourArguments(TumourOptions, total=False):
+    """What both forms take beside."""
+
+    observation: Literal["flat", "dict"]
+    previous_action: bool
+    forbid: Sequence[str]
+
+
 OPTIONS = (*TumourOptions.__annotations__, "horizon", "parameters")
 """What ``reset`` takes."""
 FIXED = ("order", "lags", "tumour_max", "side_max", "horizon")
@@ -61,47 +66,148 @@ FIXED = ("order", "lags", "tumour_max", "side_max", "horizon")
 
 
 @dataclass(frozen=True)
-class TumourStart:
-    """What ``reset`` was asked for, checked, for each of n rows."""
+class TumourStart(Start):
+    """What ``reset`` was asked for, checked, for each of n patients."""
 
     parameters: TumourParameters
-    weights: FloatArray
-    """``[n, 2]``."""
-    histories: Histories | None
-    """None: drawn patients."""
-    limit: int
-    echo: dict[str, npt.NDArray[Any]]
-    """``[n, ..]`` the options that were given, as they were understood."""
 
 
-def tumour_start(given: Mapping[str, Any], base: TumourParameters, limit: int | None, n: int) -> TumourStart:
-    """What options ask for, for n rows.
+@dataclass(frozen=True)
+class RowConstants:
+    """The :class:`~cirl_gym.worlds.tumour.Constants` of each patient, where they are not the same for all."""
+
+    order: int
+    lags: Literal["repeat", "available"]
+    effect: FloatArray
+    drift: FloatArray
+    noise: FloatArray
+    highest: FloatArray
+    limits: FloatArray
+    """``[2]`` the same for all."""
+
+    @classmethod
+    def of(cls, parameters: TumourParameters, n: int) -> RowConstants:
+        """The same for n patients: arrays ``[n, 2]``."""
+        rows = {name: np.tile(getattr(parameters, name), (n, 1)) for name in _ROWS}
+        return cls(parameters.order, parameters.lags, limits=parameters.limits, **rows)
+
+    def put(self, rows: IntArray, parameters: TumourParameters) -> None:
+        """Give ``rows [k]`` other constants."""
+        for name in _ROWS:
+            getattr(self, name)[rows] = getattr(parameters, name)
+
+
+_ROWS = ("effect", "drift", "noise", "highest")
+
+
+class TumourCohort(Cohort[TumourStart]):
+    """n patients.
+
+    Every beginning and every step takes two standard normal numbers of a row's stream; a beginning also where the
+    patient is given, so that a seed's noise is the same with any patient.
 
     Args:
-        given: options of the constructor and of ``reset``, merged.
-        base: the environment's parameters.
-        limit: the environment's time limit; None: none.
-        n: number of rows.
+        n: how many.
+        parameters: every constant of the simulator.
+        observation: how patients are shown.
+        previous_action: whether the previous action is shown.
+        forbid: rules. They call actions "0" and "1", as batches of the simulator do: a rule is the same text wherever
+            it is given.
+        max_episode_steps: the time limit; -1 for none, None for that of the parameters.
+        **options: what ``reset`` begins with where it is given no others.
 
     Raises:
-        ValueError: an option is not possible; the message names it.
+        TypeError: an option is unknown.
+        ValueError: an argument is not possible, or ``parameters.horizon`` and ``max_episode_steps`` contradict.
     """
-    parameters, histories = _parameters(base, given), None
-    weights = weight_rows(given.get("weights", DEFAULT_WEIGHTS), n, tumour.FEATURES)
-    if "patient" in given:
-        histories = patient_rows(given["patient"], n, 2)
-        _check_going(base, "patient", histories)
-    elif "history" in given:
-        histories = history_rows(given["history"], n, 2, tumour.N_ACTIONS)
-        _check_going(base, "history", histories)
-    least = limit_of(given.get("horizon"), limit, histories)
-    understood: dict[str, Any] = {"parameters": parameters, "noise": parameters.noise}
-    echo = {name: np.array([value] * n) for name, value in understood.items() if name in given}
-    per_row = {"weights": weights, "horizon": np.full(n, least, dtype=np.int64)}
-    if histories is not None:
-        per_row |= {"patient": histories.obs[:, 0], "history": histories.lengths}
-    echo |= {"step" if name == "history" else name: rows for name, rows in per_row.items() if name in given}
-    return TumourStart(parameters, weights, histories, least, echo)
+
+    def __init__(
+        self,
+        n: int,
+        parameters: TumourParameters | None = None,
+        *,
+        observation: Literal["flat", "dict"] = "flat",
+        previous_action: bool = True,
+        forbid: Sequence[str] = (),
+        max_episode_steps: int | None = None,
+        **options: Unpack[TumourOptions],
+    ) -> None:
+        check_arguments(options, TumourOptions.__annotations__)
+        self.parameters = parameters = parameters or TumourParameters()
+        own = parameters.horizon
+        stated = None if own == TumourParameters.horizon else f"TumourParameters.horizon={own}"
+        self._limit = time_limit(own, stated, max_episode_steps)
+        self.limit_lines = parameters.limits
+        high = parameters.highest.astype(np.float32)
+        super().__init__(
+            n,
+            Layout(np.zeros_like(high), high, tumour.N_ACTIONS, observation, previous_action),
+            parameters.feature_map,
+            ACTION_NAMES,
+            rules_given(forbid, tumour.FEATURES, numbered_actions(tumour.N_ACTIONS)),
+            OPTIONS,
+            options,
+            (2, "normal"),
+        )
+        self.state: TumourState = tumour.initial_state(parameters, np.zeros((n, 2)))
+        self.obs = np.zeros((n, 2), dtype=np.float32, order="F")
+        # The same for all until somebody asks for something else.
+        self._constants: TumourParameters | RowConstants = self.default.parameters
+
+    def start(self, given: dict[str, Any]) -> TumourStart:
+        """See :meth:`~cirl_gym.envs.process.Cohort.start`."""
+        n, base, histories = self.n, self.parameters, None
+        parameters = _parameters(base, given)
+        weights = weight_rows(given.get("weights", DEFAULT_WEIGHTS), n, tumour.FEATURES)
+        if "patient" in given:
+            histories = patient_rows(given["patient"], n, 2)
+            _check_going(base, "patient", histories)
+        elif "history" in given:
+            histories = history_rows(given["history"], n, 2, tumour.N_ACTIONS)
+            _check_going(base, "history", histories)
+        least = limit_of(given.get("horizon"), self._limit, histories)
+        understood: dict[str, Any] = {"parameters": parameters, "noise": parameters.noise}
+        echo = {name: np.array([value] * n) for name, value in understood.items() if name in given}
+        per_row = {"weights": weights, "horizon": np.full(n, least, dtype=np.int64)}
+        if histories is not None:
+            per_row |= {"patient": histories.obs[:, 0], "history": histories.lengths}
+        echo |= {"step" if name == "history" else name: rows for name, rows in per_row.items() if name in given}
+        return TumourStart(weights, histories, least, echo, parameters)
+
+    def put(self, rows: IntArray, start: TumourStart, numbers: FloatArray) -> dict[str, npt.NDArray[Any]]:
+        """See :meth:`~cirl_gym.envs.process.Cohort.put`."""
+        first = tumour.first_observations(start.parameters, numbers)
+        # The arrays are this object's own: every step makes new ones.
+        tumour.restart(self.state, rows, first)
+        self.obs[rows] = first
+        if start.histories is not None:
+            self._go_on(rows, start.histories.take(rows))
+        if start.parameters is not self._constants:
+            if isinstance(self._constants, TumourParameters):
+                self._constants = RowConstants.of(self._constants, self.n)
+            self._constants.put(rows, start.parameters)
+        return {}
+
+    def follow(self, actions: IntArray, numbers: FloatArray, going: BoolArray) -> Step:
+        """See :meth:`~cirl_gym.envs.process.Cohort.follow`."""
+        noise = np.multiply(self._constants.noise, numbers, order="F")
+        return tumour.follow(self._constants, self.state, actions, noise)
+
+    def _go_on(self, rows: IntArray, histories: Histories) -> None:
+        """Put rows where given histories end."""
+        state = tumour.initial_state(self.parameters, histories.obs[:, 0])
+        for t in range(histories.actions.shape[1]):
+            after = tumour.append(state, histories.actions[:, t], histories.obs[:, t + 1])
+            going = t < histories.lengths
+            for mine, new in zip(_arrays(state), _arrays(after), strict=True):
+                mine[going] = new[going]
+        for mine, new in zip(_arrays(self.state), _arrays(state), strict=True):
+            mine[rows] = new
+        self.obs[rows] = state.course[:, 0]
+
+
+def _arrays(state: TumourState) -> tuple[npt.NDArray[Any], ...]:
+    return state.course, state.doses, state.seen
 
 
 def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParameters:
@@ -150,190 +256,6 @@ def _with_noise(parameters: TumourParameters, noise: Any) -> TumourParameters:
     if not (0 <= tumour < np.inf and 0 <= side < np.inf):
         raise ValueError(f"option 'noise' must be finite and not negative, got {noise!r}")
     return replace(parameters, tumour_noise=tumour, side_noise=side)
-
-
-# MERGED: n patients in the simulator: the core of both forms of CIRLTumour-v0 (paper, section 5.1).
-
-ACTION_NAMES = ("wait", "treat")
-
-
-@dataclass(frozen=True)
-class RowConstants:
-    """The :class:`~cirl_gym.worlds.tumour.Constants` of each patient, where they are not the same for all."""
-
-    order: int
-    lags: Literal["repeat", "available"]
-    effect: FloatArray
-    drift: FloatArray
-    noise: FloatArray
-    highest: FloatArray
-
-    @classmethod
-    def of(cls, parameters: TumourParameters, n: int) -> RowConstants:
-        """The same for n patients: arrays ``[n, 2]``."""
-        rows = {name: np.tile(getattr(parameters, name), (n, 1)) for name in _ROWS}
-        return cls(parameters.order, parameters.lags, **rows)
-
-    def put(self, rows: IntArray, parameters: TumourParameters) -> None:
-        """Give ``rows [k]`` other constants."""
-        for name in _ROWS:
-            getattr(self, name)[rows] = getattr(parameters, name)
-
-
-_ROWS = ("effect", "drift", "noise", "highest")
-
-
-class TumourCohort:
-    """n patients as a :class:`~cirl_gym.envs.process.Cohort`.
-
-    Every beginning and every step takes two standard normal numbers of a row's stream; a beginning also where the
-    patient is given, so that a seed's noise is the same with any patient.
-
-    Args:
-        n: how many.
-        parameters: every constant of the simulator.
-        layout: how patients are shown.
-        limit: the time limit; None: none.
-        defaults: options of ``reset`` that hold where it is given no others.
-
-    Raises:
-        ValueError: an option is not possible.
-    """
-
-    def __init__(
-        self, n: int, parameters: TumourParameters, layout: Layout, limit: int | None, defaults: Mapping[str, Any]
-    ) -> None:
-        self.parameters = parameters
-        self.layout = layout
-        self.action_names = ACTION_NAMES
-        self.feature_map = parameters.feature_map
-        self._n, self._limit, self._defaults = n, limit, dict(defaults)
-        self._default = self._start({})
-        self._state = tumour.initial_state(parameters, np.zeros((n, 2)))
-        self._obs: Float32Array = np.zeros((n, 2), dtype=np.float32, order="F")
-        self._constants: TumourParameters | RowConstants = parameters
-        self._weights: FloatArray = check_weights(self._default.weights[0], tumour.FEATURES)
-        self._base_weights = self._weights
-        self.previous: IntArray = np.full(n, -1, dtype=np.int64)
-        self.steps: IntArray = np.zeros(n, dtype=np.int64)
-        self.limits: IntArray = np.full(n, self._default.limit, dtype=np.int64)
-        self._varied = self._default.parameters is not parameters
-        self._streams = RowStreams(n, 2, "normal", AHEAD if n > 1 else 1)
-
-    @property
-    def weights(self) -> FloatArray:
-        """``[2]`` reward weights where ``reset`` asks for no others (read-only)."""
-        return self._base_weights
-
-    @property
-    def obs(self) -> Float32Array:
-        """``[n, 2]`` the current (x, z), raw units."""
-        return self._obs.copy()
-
-    @property
-    def limit_lines(self) -> FloatArray:
-        """``[2]`` (x_max, z_max)."""
-        return self.parameters.limits
-
-    def read(self, options: Mapping[str, Any]) -> TumourStart:
-        """See :meth:`~cirl_gym.envs.process.Cohort.read`."""
-        return self._start(options) if options else self._default
-
-    def _start(self, options: Mapping[str, Any]) -> TumourStart:
-        return tumour_start(merged(self._defaults, options, OPTIONS), self.parameters, self._limit, self._n)
-
-    def use(self, rows: Iterable[int], generators: Iterable[np.random.Generator]) -> None:
-        """See :meth:`~cirl_gym.envs.process.Cohort.use`."""
-        self._streams.use(rows, generators)
-
-    def begin(self, rows: IntArray, chosen: TumourStart | None = None) -> dict[str, npt.NDArray[Any]]:
-        """See :meth:`~cirl_gym.envs.process.Cohort.begin`."""
-        chosen = chosen or self._default
-        drawn = tumour.first_observations(chosen.parameters, self._streams.take(rows))
-        # The arrays are this object's own: every step makes new ones.
-        tumour.restart(self._state, rows, drawn)
-        self._obs[rows] = drawn
-        self.previous[rows], self.steps[rows] = -1, 0
-        if chosen.histories is not None:
-            self._go_on(rows, chosen.histories.take(rows))
-        # What is the same for everybody is kept once, until somebody asks for something else.
-        self._varied = self._varied or chosen is not self._default
-        if self._varied:
-            self._set_rows(rows, chosen)
-        return {name: values[rows] for name, values in chosen.echo.items()}
-
-    def step(self, actions: IntArray, going: BoolArray) -> CohortStep:
-        """See :meth:`~cirl_gym.envs.process.Cohort.step`."""
-        noise = np.multiply(self._constants.noise, self._streams.take_all(going), order="F")
-        self._state = tumour.transition(self._constants, self._state, actions, noise)
-        self.previous = actions.copy()
-        self.steps += going
-        self._obs = self._state.course[:, 0].astype(np.float32)
-        phi = self.feature_map(self._obs)
-        terminated = tumour.terminal(self.parameters, self._state)
-        truncated = (self.steps >= self.limits) & ~terminated
-        return CohortStep(phi, reward(phi, self._weights), terminated, truncated, {})
-
-    def _go_on(self, rows: IntArray, histories: Histories) -> None:
-        """Put rows where given histories end."""
-        state = tumour.initial_state(self.parameters, histories.obs[:, 0])
-        for t in range(histories.actions.shape[1]):
-            after = tumour.append(state, histories.actions[:, t], histories.obs[:, t + 1])
-            going = t < histories.lengths
-            for mine, new in zip(_arrays(state), _arrays(after), strict=True):
-                mine[going] = new[going]
-        for mine, new in zip(_arrays(self._state), _arrays(state), strict=True):
-            mine[rows] = new
-        self._obs[rows] = state.course[:, 0]
-        self.previous[rows], self.steps[rows] = histories.previous, histories.lengths
-
-    def _set_rows(self, rows: IntArray, chosen: TumourStart) -> None:
-        """Constants, weights and limits of rows."""
-        if isinstance(self._constants, TumourParameters):
-            self._constants = RowConstants.of(self.parameters, self._n)
-            self._weights = np.tile(self._weights, (self._n, 1))
-        self._constants.put(rows, chosen.parameters)
-        self._weights[rows], self.limits[rows] = chosen.weights[rows], chosen.limit
-
-
-def tumour_cohort(
-    n: int,
-    parameters: TumourParameters | None,
-    form: Form,
-    max_episode_steps: int | None,
-    options: TumourOptions,
-) -> TumourCohort:
-    """The cohort of either form of the environment, from the arguments of its constructor.
-
-    Raises:
-        TypeError: an option is unknown.
-        ValueError: an option is not possible, or ``parameters.horizon`` and ``max_episode_steps`` contradict.
-    """
-    check_arguments(options, TumourOptions.__annotations__)
-    parameters = parameters or TumourParameters()
-    own = parameters.horizon
-    stated = None if own == TumourParameters.horizon else f"TumourParameters.horizon={own}"
-    high = parameters.highest.astype(np.float32)
-    layout = Layout(np.zeros_like(high), high, tumour.N_ACTIONS, form)
-    return TumourCohort(n, parameters, layout, time_limit(own, stated, max_episode_steps), options)
-
-
-def tumour_rules(forbid: Sequence[str]) -> ActionRules | None:
-    """The rules of either form of the environment, from the argument of its constructor.
-
-    They call actions "0" and "1", as batches of the simulator do: a rule is the same text wherever it is given.
-
-    Raises:
-        ValueError: see :func:`~cirl_gym.envs.process.rules_given`.
-    """
-    return rules_given(forbid, tumour.FEATURES, numbered_actions(tumour.N_ACTIONS))
-
-
-def _arrays(state: TumourState) -> tuple[npt.NDArray[Any], ...]:
-    return state.course, state.doses, state.seen
-
-
-# MERGED: ``CIRLTumour-v0`` for one patient (paper, section 5.1).
 
 
 class TumourEnv(CohortEnv):
@@ -426,17 +348,13 @@ class TumourEnv(CohortEnv):
         self,
         parameters: TumourParameters | None = None,
         *,
-        observation: Literal["flat", "dict"] = "flat",
-        previous_action: bool = True,
-        forbid: Sequence[str] = (),
         render_mode: str | None = None,
         max_episode_steps: int | None = None,
-        **options: Unpack[TumourOptions],
+        **arguments: Unpack[TumourArguments],
     ) -> None:
-        form = Form(observation, previous_action)
-        cohort = tumour_cohort(1, parameters, form, max_episode_steps, options)
-        self.parameters, self.rules = cohort.parameters, tumour_rules(forbid)
-        super().__init__(ruled(cohort, self.rules), render_mode)
+        cohort = TumourCohort(1, parameters, max_episode_steps=max_episode_steps, **arguments)
+        self.parameters = cohort.parameters
+        super().__init__(cohort, render_mode)
 
 
 def make_tumour_env(**arguments: Any) -> TumourEnv:
@@ -452,11 +370,8 @@ def make_tumour_env(**arguments: Any) -> TumourEnv:
 make_tumour_env.metadata = TumourEnv.metadata  # type: ignore[attr-defined]
 
 
-# MERGED: ``CIRLTumour-v0`` for many patients at once: a native Gymnasium vector environment.
-
-
 class TumourVectorEnv(CohortVectorEnv):
-    """n :class:`~cirl_gym.envs.tumour.TumourEnv` stepped together; everything else is described there.
+    """n :class:`TumourEnv` stepped together; all arguments but these are described there.
 
     An episode that ends by itself at the time limit is terminated and not truncated.
 
@@ -464,12 +379,8 @@ class TumourVectorEnv(CohortVectorEnv):
         num_envs: n.
         max_episode_steps: the time limit; -1 for none. Default: ``parameters.horizon``.
         parameters: every constant of the simulator.
-        observation: ``"flat"`` or ``"dict"``.
-        previous_action: show the previous action.
-        forbid: rules; there is then ``action_masks()`` ``[n, A]``.
-        autoreset_mode: see :class:`~cirl_gym.envs.vector.CohortVectorEnv`.
-        **options: of :class:`~cirl_gym.envs.tumour.TumourEnv`; ``patient`` and ``weights`` also as ``[n, 2]``,
-            ``history`` also as a batch of n episodes.
+        autoreset_mode: see :class:`~cirl_gym.envs.forms.CohortVectorEnv`.
+        **arguments: ``patient`` and ``weights`` also as ``[n, 2]``, ``history`` also as a batch of n episodes.
 
     Raises:
         ValueError: an argument is not possible, or ``parameters.horizon`` and ``max_episode_steps`` contradict each
@@ -482,14 +393,9 @@ class TumourVectorEnv(CohortVectorEnv):
         max_episode_steps: int | None = None,
         *,
         parameters: TumourParameters | None = None,
-        observation: Literal["flat", "dict"] = "flat",
-        previous_action: bool = True,
-        forbid: Sequence[str] = (),
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **options: Unpack[TumourOptions],
+        **arguments: Unpack[TumourArguments],
     ) -> None:
-        check_num_envs(num_envs)
-        form = Form(observation, previous_action)
-        cohort = tumour_cohort(num_envs, parameters, form, max_episode_steps, options)
-        self.parameters, self.rules = cohort.parameters, tumour_rules(forbid)
-        super().__init__(ruled(cohort, self.rules), num_envs, autoreset_mode)
+        cohort = TumourCohort(num_envs, parameters, max_episode_steps=max_episode_steps, **arguments)
+        self.parameters = cohort.parameters
+        super().__init__(cohort, autoreset_mode)

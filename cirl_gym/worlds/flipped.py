@@ -140,10 +140,8 @@ class PatientsWorld:
     def step(self, state: tuple[int, TumourState], actions: IntArray, rng: np.random.Generator) -> Step:
         """One step of equation 22 with the patients' own noise of that step."""
         t, before = state
-        parameters = self.patients.parameters
-        after = tumour.transition(parameters, before, actions, self.patients.noise[:, t])
-        obs = tumour.observe(after).astype(np.float32)
-        return Step((t + 1, after), obs, obs, tumour.terminal(parameters, after))
+        result = tumour.follow(self.patients.parameters, before, actions, self.patients.noise[:, t])
+        return result._replace(state=(t + 1, result.state))
 
 
 def flipped_futures(patients: Patients, batch: Batch, steps: int) -> Futures:

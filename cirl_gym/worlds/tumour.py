@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.types import BoolArray, FloatArray, IntArray
+from cirl_gym.types import BoolArray, FloatArray, IntArray, Step
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,10 @@ class Constants(Protocol):
     def highest(self) -> FloatArray:
         """``[2]`` or ``[n, 2]`` upper bound of any observation."""
 
+    @property
+    def limits(self) -> FloatArray:
+        """``[2]`` (x_max, z_max)."""
+
 
 @dataclass(frozen=True)
 class TumourState:
@@ -263,12 +267,19 @@ def append(state: TumourState, actions: IntArray, obs: FloatArray) -> TumourStat
     return TumourState(course, doses, np.minimum(state.seen + 1, state.doses.shape[1]))
 
 
+def follow(parameters: Constants, state: TumourState, actions: IntArray, noise: FloatArray) -> Step:
+    """One step of every patient, as a :class:`~cirl_gym.types.World` yields it: :func:`transition`, seen and judged."""
+    state = transition(parameters, state, actions, noise)
+    obs = state.course[:, 0].astype(np.float32)
+    return Step(state, obs, obs, terminal(parameters, state))
+
+
 def observe(state: TumourState) -> FloatArray:
     """``[n, 2]`` the current (x, z)."""
     return state.course[:, 0].copy()
 
 
-def terminal(parameters: TumourParameters, state: TumourState) -> BoolArray:
+def terminal(parameters: Constants, state: TumourState) -> BoolArray:
     """``[n]`` the process ended: cured (x = 0), or a limit was reached."""
     current = state.course[:, 0]
     reached = current >= parameters.limits

@@ -39,9 +39,7 @@ class TumourWorld:
     def step(self, state: TumourState, actions: IntArray, rng: np.random.Generator) -> Step:
         """One step of equation 22 for every patient."""
         noise = self.parameters.noise * rng.standard_normal((len(actions), 2)) if self.noise else np.zeros(2)
-        state = tumour.transition(self.parameters, state, actions, noise)
-        obs = tumour.observe(state).astype(np.float32)
-        return Step(state, obs, obs, tumour.terminal(self.parameters, state))
+        return tumour.follow(self.parameters, state, actions, noise)
 
 
 class CounterfactualWorld:

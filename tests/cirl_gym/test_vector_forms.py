@@ -112,8 +112,9 @@ def test_networks_treat_every_row_alone_too(kind, n):
     assert part.reset(seed=3)[0].tobytes() == whole.reset(seed=3)[0][:n].tobytes()
     for _ in range(12):
         actions = rng.integers(3, size=512)
+        # Matrix products of some processors add up a few rows in another order than many.
         for a, b in zip(part.step(actions[:n])[:4], whole.step(actions)[:4], strict=True):
-            assert a.tobytes() == b[:n].tobytes()
+            np.testing.assert_allclose(a, b[:n], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("env_id", IDS)

@@ -1,4 +1,4 @@
-"""A native Gymnasium vector environment over any cohort: seeds, ends, resets and infos of many rows."""
+"""Both Gymnasium forms of a cohort: one row as an environment, n rows as a native vector environment."""
 
 from __future__ import annotations
 
@@ -10,30 +10,194 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from cirl_gym.envs.process import Cohort, OfCohort, check_ruled, shown
-from cirl_gym.types import BoolArray, FloatArray, IntArray
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.rules import ActionRules
+from cirl_gym.envs.options import NO_LIMIT
+from cirl_gym.envs.picture import Course, Renderer
+from cirl_gym.envs.process import Cohort
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.vector_api import AutoresetMode, VectorEnv, batch_space
 
 Infos: TypeAlias = dict[str, Any]
+
+_ROW = np.zeros(1, dtype=np.int64)
+_GOING = np.ones(1, dtype=np.bool_)
+
+
+class OfCohort:
+    """What both forms tell of their cohort."""
+
+    _cohort: Cohort[Any]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the D observed features; those that are weighed are ``feature_map.features``."""
+        return self._cohort.feature_map.of
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """Phi: how outcomes are scaled before they are weighed."""
+        return self._cohort.feature_map
+
+    @property
+    def weights(self) -> FloatArray:
+        """``[d]`` the reward weights, where ``reset`` asks for no others (read-only)."""
+        return self._cohort.weights
+
+    @property
+    def rules(self) -> ActionRules | None:
+        """Which actions are forbidden when; None: never one."""
+        return self._cohort.rules
+
+    @property
+    def action_masks(self) -> Callable[[], BoolArray]:
+        """``action_masks()``: which actions are allowed now (sb3-contrib's convention): ``[A]`` bool, or ``[n, A]``.
+
+        ``info["action_mask"]`` of ``reset`` and ``step`` holds the same as int8. In a row of a vector environment whose
+        next step only resets it (``NEXT_STEP``), any action may be given.
+
+        Raises:
+            AttributeError: no rules were given. So there is such an attribute only with rules: agents that know of
+                masks (sb3-contrib's, DRQN) look for it and would ask at every step.
+            gymnasium.error.ResetNeeded: it is called before ``reset``.
+        """
+        if self.rules is None:
+            raise AttributeError(
+                "no rules were given (forbid=...), so there is no action_masks: every action is allowed"
+            )
+        return self._allowed
+
+    def _allowed(self) -> BoolArray:
+        raise NotImplementedError
+
+
+class CohortEnv(OfCohort, gym.Env[Any, Any]):
+    """One process of a :class:`~cirl_gym.envs.process.Cohort`.
+
+    Args:
+        cohort: of one row.
+        render_mode: one of ``metadata["render_modes"]``, or None.
+
+    Raises:
+        ValueError: the render mode is unknown.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 4}  # noqa: RUF012
+
+    def __init__(self, cohort: Cohort[Any], render_mode: str | None) -> None:
+        self.render_mode = render_mode
+        self._renderer = None if render_mode is None else Renderer(render_mode, self.metadata["render_fps"])
+        self._cohort = cohort
+        self.observation_space = cohort.layout.space()
+        self.action_space: spaces.Discrete = spaces.Discrete(cohort.layout.n_actions)
+        self._running = False
+        # The episode so far, kept only where it is drawn.
+        self._seen: list[Float32Array] = []
+        self._taken: list[int] = []
+        self._earned = 0.0
+
+    def _allowed(self) -> BoolArray:
+        if not self._seen:
+            raise gym.error.ResetNeeded("call reset before action_masks")
+        allowed: BoolArray = self._cohort.allowed[0].copy()
+        return allowed
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: start the random numbers anew.
+            options: for this episode, over those of the constructor; the class lists them. ``info`` names those that
+                were given.
+
+        Raises:
+            ValueError: an option is unknown or not possible; the environment is then left as it was.
+        """
+        chosen = self._cohort.read(options or {})
+        super().reset(seed=seed)
+        self._cohort.streams.use([0], [self.np_random])
+        told = self._cohort.begin(_ROW, chosen)
+        self._running = True
+        self._seen, self._taken, self._earned = [self._cohort.obs[0].copy()], [], 0.0
+        if self.render_mode == "human":
+            self.render()
+        return self._observation(), {name: _one(values) for name, values in told.items()}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Act and observe what follows.
+
+        Raises:
+            ValueError: the action is not one of the action space or forbidden now, or the process yields what it
+                cannot; the environment is then left as it was.
+            gymnasium.error.ResetNeeded: no episode is going on.
+        """
+        if not self.action_space.contains(action):
+            raise ValueError(f"action must be a whole number from 0 to {self.action_space.n - 1}, got {action!r}")
+        if not self._running:
+            raise gym.error.ResetNeeded("no episode is going on: call reset before step")
+        result = self._cohort.step(np.array([action], dtype=np.int64), _GOING)
+        terminated, truncated = bool(result.terminated[0]), bool(result.truncated[0])
+        self._running = not (terminated or truncated)
+        if self._renderer is not None:
+            self._seen.append(self._cohort.obs[0].copy())
+            self._taken.append(int(action))
+            self._earned += float(result.rewards[0])
+        if self.render_mode == "human":
+            self.render()
+        info = {"phi": result.phi[0], **{name: _one(values) for name, values in result.infos.items()}}
+        return self._observation(), float(result.rewards[0]), terminated, truncated, info
+
+    def render(self) -> Any:
+        """The episode so far as the render mode wants it: text, a picture ``[H, W, 3]`` uint8, or a window (None).
+
+        Raises:
+            gymnasium.error.ResetNeeded: no episode has begun.
+            ImportError: the mode is ``"human"`` and pygame is not installed.
+        """
+        if self._renderer is None:
+            gym.logger.warn('render() shows nothing without a render mode: make(id, render_mode="ansi")')
+            return None
+        if not self._seen:
+            raise gym.error.ResetNeeded("there is nothing to show: call reset before render")
+        cohort, begun = self._cohort, int(self._cohort.steps[0]) - len(self._taken)
+        limit = int(cohort.limits[0])
+        return self._renderer.render(
+            Course(
+                cohort.feature_map,
+                np.stack(self._seen),
+                tuple(self._taken),
+                cohort.action_names,
+                self._earned,
+                cohort.limit_lines,
+                None if limit == NO_LIMIT else limit - begun,
+            )
+        )
+
+    def close(self) -> None:
+        """Close the window of the render mode ``"human"``."""
+        if self._renderer is not None:
+            self._renderer.close()
+
+    def _observation(self) -> Any:
+        return self._cohort.layout.row(self._cohort.shown(), 0)
 
 
 class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
     """The rows of a :class:`~cirl_gym.envs.process.Cohort`, stepped together.
 
-    Row i of ``reset(seed=s)`` is the single environment seeded s + i, and given the same actions its course is the same
-    to the last bit.
+    Row i of ``reset(seed=s)`` is the single environment seeded s + i, and given the same actions its episodes are the
+    same to the last bit.
 
     Args:
-        cohort: of ``num_envs`` rows.
-        num_envs: n.
+        cohort: of n rows.
         autoreset_mode: what happens after an episode's end. ``NEXT_STEP``: the next step ignores the action and resets;
             ``SAME_STEP``: the step resets and puts the last observation into ``info["final_obs"]``; ``DISABLED``: the
             caller resets with ``options={"reset_mask": [n] bool}``.
     """
 
-    def __init__(self, cohort: Cohort, num_envs: int, autoreset_mode: AutoresetMode | str) -> None:
+    def __init__(self, cohort: Cohort[Any], autoreset_mode: AutoresetMode | str) -> None:
         self._cohort = cohort
-        self.num_envs = num_envs
+        self.num_envs = num_envs = cohort.n
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         # A copy of its own: the mode belongs to the object, the class-level dictionary to everybody.
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
@@ -46,24 +210,10 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         self._ended: BoolArray = np.zeros(num_envs, dtype=np.bool_)
         self._begun = False
 
-    @property
-    def action_masks(self) -> Callable[[], BoolArray]:
-        """``action_masks()``: ``[n, A]`` bool, which actions are allowed now; see
-        :class:`~cirl_gym.envs.single.CohortEnv`.
-
-        In a row whose next step only resets it (``NEXT_STEP``), any action may be given.
-
-        Raises:
-            AttributeError: without rules.
-            gymnasium.error.ResetNeeded: it is called before ``reset``.
-        """
-        check_ruled(self._cohort)
-        return self._allowed
-
     def _allowed(self) -> BoolArray:
         if not self._begun:
             raise gym.error.ResetNeeded("call reset before action_masks")
-        return check_ruled(self._cohort).allowed
+        return self._cohort.allowed.copy()
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
@@ -96,7 +246,7 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         self._seed(self._seeds_of_rows(seed), rows)
         told = self._begin(rows, chosen)
         self._begun = True
-        return shown(self._cohort), told
+        return self._cohort.shown(), told
 
     def step(self, actions: Any) -> tuple[Any, FloatArray, BoolArray, BoolArray, Infos]:
         """One action ``[n]`` per row.
@@ -131,7 +281,7 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
             infos = _infos(told, going, dead)
             if len(dead):
                 _add(infos, self._begin(dead, None))
-        return shown(self._cohort), result.rewards, result.terminated, result.truncated, infos
+        return self._cohort.shown(), result.rewards, result.terminated, result.truncated, infos
 
     def _reset_at_once(self, told: Infos, rows: IntArray) -> Infos:
         """Infos of a same-step reset, and the reset of the ``rows [k]`` that have ended."""
@@ -139,7 +289,7 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         if not len(rows):
             return _infos(told, ~ended, rows)
         final = np.full(self.num_envs, None, dtype=object)
-        last = shown(self._cohort)
+        last = self._cohort.shown()
         for i in rows:
             final[i] = self._cohort.layout.row(last, int(i))
         last_infos = _infos({name: values.copy() for name, values in told.items()}, ended, np.flatnonzero(~ended))
@@ -201,17 +351,13 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         known = dict(enumerate(zip(self._generators, self._seeds, strict=True)))
         pairs = [(known | fresh)[i] for i in range(self.num_envs)]
         self._generators, self._seeds = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        self._cohort.use(range(self.num_envs), self._generators)
+        self._cohort.streams.use(range(self.num_envs), self._generators)
 
 
-def check_num_envs(num_envs: int) -> None:
-    """Refuse a number of rows that is none.
-
-    Raises:
-        ValueError: ``num_envs`` is below 1.
-    """
-    if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+def _one(values: Sequence[Any] | np.ndarray[Any, Any]) -> Any:
+    """The value of the only row: an array of its own, or a plain number or text."""
+    value = values[0]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _infos(told: Infos, rows: BoolArray, others: IntArray) -> Infos:
