@@ -31,8 +31,9 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.diagnostics.ahead import course_gap, flipped_ahead
 from cirl_gym.outcome_models.errors import factual_error
-from cirl_gym.outcome_models.fitting import KINDS, FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.networks import MemorylessModel, RecurrentModel
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import KINDS
+from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Watch
 from cirl_gym.worlds.flipped import Patients, PatientsWorld, constant_futures
@@ -87,12 +88,12 @@ class Data:
 def seconds_to(close: float, data: Data, fitted: FittedOutcomeModel, epochs: list[tuple[float, float]]) -> str:
     """When the validation error first was at most ``close`` times that of the simulator's expectation."""
     model = fitted.model
-    if not isinstance(model, RecurrentModel | MemorylessModel):
+    if not isinstance(model, LearnedModel) or model.correction is None:
         return f"{fitted.seconds:.0f}" if data.ratios(model)[0] <= close else "never"
     # Losses are mean squared errors in these units.
     every = ORACLE.predict(ORACLE.encode(data.validation)[:, :-1])
     taken = np.take_along_axis(every, data.validation.actions[..., None, None], axis=2)[:, :, 0]
-    errors = (taken - data.validation.next_obs)[data.validation.mask] / model.correction_scale
+    errors = (taken - data.validation.next_obs)[data.validation.mask] / model.correction.scale
     target = close**2 * float((errors**2).mean())
     return next((f"{seconds:.0f}" for seconds, loss in epochs if loss <= target), "never")
 

@@ -33,7 +33,8 @@ from tumour_growth_world import (
 )
 
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.fitting import KINDS, OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.types import FloatArray
 
 PUBLISHED = {0.0: 0.755, 1.0: 0.788, 2.0: 0.881, 3.0: 1.062, 4.0: 1.358}

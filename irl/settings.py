@@ -14,7 +14,8 @@ from agents.ppo.settings import KNOWS_NO_RULES, WorldPPOConfig
 from agents.rolled_out_mu import RollOutConfig
 from agents.successor.agent import SuccessorConfig, check_kappa
 from cirl_gym.data.outcomes import hint, read_outcome
-from cirl_gym.outcome_models.fitting import Kind, OutcomeModelConfig
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig
+from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.tables.columns import TableColumns, TableOptions
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.inputs import Window
-from cirl_gym.outcome_models.networks import RecurrentModel
+from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
 
@@ -169,20 +169,22 @@ def representations(model: OutcomeModel) -> dict[str, Inputs]:
     "window" is the last observations and actions of the linear law, "memory" the LSTM's hidden state, and
     "representation" what the network's outcome layers see of it (the balanced one of a CRN).
     """
-    if not isinstance(model, RecurrentModel):
+    correction = model.correction if isinstance(model, LearnedModel) else None
+    if not isinstance(model, LearnedModel) or correction is None or correction.network.lstm is None:
         return {"state": lambda batch: model.encode(batch)[:, :-1]}
-    size, hidden = model.law.window.size, model.network.lstm.hidden_size
-
-    def memory(batch: Batch) -> Float32Array:
-        return np.ascontiguousarray(model.encode(batch)[:, :-1, size : size + hidden])
-
-    def representation(batch: Batch) -> Float32Array:
-        with torch.inference_mode():
-            represented: Float32Array = model.network.represent(torch.from_numpy(memory(batch))).numpy()
-        return represented
 
     def window(batch: Batch) -> Float32Array:
         return model.law.window.encode(batch)[:, :-1]
+
+    def memory(batch: Batch) -> Float32Array:
+        return correction.remembered(*asked(batch))
+
+    def representation(batch: Batch) -> Float32Array:
+        return correction.represented(*asked(batch))
+
+    def asked(batch: Batch) -> tuple[Float32Array, Float32Array]:
+        rows, memories = model.parts(model.encode(batch)[:, :-1])
+        return model.law.window.newest(rows), memories
 
     return {"window": window, "memory": memory, "representation": representation}
 

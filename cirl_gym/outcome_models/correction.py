@@ -1,23 +1,28 @@
-"""Training what corrects a linear law, whatever the network: CRN, RMSN, MB(h), MB(x)."""
+"""Training what corrects a linear law, whatever the network: CRN, RMSN, MB(h), MB(x).
+
+RMSN (Lim et al. 2018) is MB(h)'s network trained as if treatments had been given without looking at the patient. Two
+networks say how likely the treatment was: one from the treatments before it alone, one from the whole history. Their
+ratio, the stabilised inverse probability of treatment, weighs each row of the regression. For one step ahead, all that
+phi needs, it is that of the step itself: the history before is given.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.outcome_models.inputs import sequence_inputs
+from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
 from cirl_gym.outcome_models.limits import OutcomeSpec
-from cirl_gym.outcome_models.networks import MemorylessModel, RecurrentModel
-from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, Watch, train_network
+from cirl_gym.outcome_models.model import LearnedModel
+from cirl_gym.outcome_models.networks import PropensityConfig, PropensityNetwork
+from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import FloatArray
 
-CorrectedModel: TypeAlias = RecurrentModel | MemorylessModel
-"""A linear law and a network that corrects it."""
 _TENSORS = ("inputs", "actions", "mask", "law", "outcomes", "weights", "unit")
 
 
@@ -45,7 +50,7 @@ class CorrectionFit:
 
 
 def fit_correction(
-    model: CorrectedModel,
+    model: LearnedModel,
     splits: tuple[Batch, Batch],
     config: TrainingConfig,
     seed: int,
@@ -57,18 +62,24 @@ def fit_correction(
     """Train a model's network in place on what its law leaves over.
 
     Args:
-        model: law and network.
+        model: law and correction.
         splits: training and validation batch.
         config: the loop.
         seed: of the order of episodes and of dropout.
         progress: called after every epoch.
         weights: ``[N, T]`` of every row of both splits (1 by default); also for stopping and for judging.
-        watch: who looks, and where the training is kept.
+        watch: who looks, and where the training is stored.
+
+    Raises:
+        ValueError: the model is the law alone, or the training did not stay finite.
     """
-    network, (train, validation) = model.network, splits
+    if model.correction is None:
+        raise ValueError("there is no correction to train: the model is a linear law alone")
+    network, (train, validation) = model.correction.network, splits
     row_weights = weights or (np.ones(train.actions.shape), np.ones(validation.actions.shape))
     rows, held_out = (
-        _Leftovers.of(model, batch, w).to(config.device) for batch, w in zip(splits, row_weights, strict=True)
+        _Leftovers.of(model, model.correction.scaler, batch, w).to(config.device)
+        for batch, w in zip(splits, row_weights, strict=True)
     )
 
     def loss(chosen: Tensor, share: float) -> Tensor:
@@ -129,21 +140,21 @@ class _Leftovers:
     outcomes: Tensor
     weights: Tensor
     unit: Tensor
-    model: CorrectedModel
+    spec: OutcomeSpec
 
     @classmethod
-    def of(cls, model: CorrectedModel, batch: Batch, weights: FloatArray) -> _Leftovers:
+    def of(cls, model: LearnedModel, scaler: Scaler, batch: Batch, weights: FloatArray) -> _Leftovers:
         law = model.law(model.law.window.encode(batch)[:, :-1])
         taken = np.take_along_axis(law, batch.actions[..., None, None], axis=2)[:, :, 0]
         return cls(
-            torch.from_numpy(sequence_inputs(model.scaler, batch)[:, :-1]),
+            torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]),
             torch.from_numpy(batch.actions.copy()),
             torch.from_numpy(batch.mask),
             torch.from_numpy(taken.astype(np.float32)),
             torch.from_numpy(batch.next_obs),
             torch.from_numpy(weights.astype(np.float32)),
-            torch.from_numpy((model.correction_scale * model.spec.size(batch.obs[:, :-1])).astype(np.float32)),
-            model,
+            torch.from_numpy(model.unit(batch.obs[:, :-1]).astype(np.float32)),
+            model.spec,
         )
 
     def take(self, chosen: Tensor) -> _Leftovers:
@@ -159,7 +170,7 @@ class _Leftovers:
         """
         unit = self.unit[self.mask]
         taken = correction[torch.arange(len(correction)), self.actions[self.mask]]
-        predicted = _clipped_mean(self.law[self.mask] + unit * taken, self.model.spec)
+        predicted = _clipped_mean(self.law[self.mask] + unit * taken, self.spec)
         # What the law predicts without error (unit 0) stays as it is and costs nothing.
         error = (predicted - self.outcomes[self.mask]) / torch.where(unit > 0, unit, torch.ones_like(unit))
         return self.weights[self.mask, None] * error**2
@@ -170,3 +181,92 @@ class _Leftovers:
         sums = torch.zeros(n, dtype=torch.float64).index_add_(0, episode, squares.double().mean(dim=1))
         share: FloatArray = (sums * (n / len(squares))).numpy()
         return share
+
+
+@dataclass(frozen=True)
+class TreatmentWeights:
+    """Weights of the rows of both splits and what they are worth."""
+
+    train: FloatArray
+    """``[N, T]`` mean 1 over the rows that count, 0 on padding."""
+    validation: FloatArray
+    """The same, scaled by the training rows' mean."""
+    mean: float
+    """Mean of the training rows' clipped weights before scaling: near 1 if the propensities are right."""
+    effective: float
+    """Effective share of the training rows, (sum of weights)^2 / (n sum of their squares)."""
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return {
+            "mean": self.mean,
+            "effective_share": self.effective,
+            "smallest": float(self.train[self.train > 0].min()),
+            "largest": float(self.train.max()),
+        }
+
+
+def treatment_weights(
+    train: Batch,
+    validation: Batch,
+    scaler: Scaler,
+    config: PropensityConfig,
+    clip: float,
+    seeds: tuple[int, int],
+    watch: Watch | None = None,
+) -> TreatmentWeights:
+    """Stabilised weights p(a_t | treatments before) / p(a_t | whole history), clipped at two quantiles of the training.
+
+    Args:
+        train: episodes to fit both networks on.
+        validation: episodes to stop by.
+        scaler: of the training observations.
+        config: of both networks.
+        clip: share of the training rows at either end.
+        seeds: of the two networks.
+        watch: who looks at their training.
+    """
+    d = len(train.features)
+    inputs = [torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]) for batch in (train, validation)]
+    treatments = [rows[..., d:] for rows in inputs]
+    before = _log_propensity("numerator", treatments, (train, validation), config, seeds[0], watch)
+    given = _log_propensity("denominator", inputs, (train, validation), config, seeds[1], watch)
+    ratios = [np.exp(numerator - denominator) for numerator, denominator in zip(before, given, strict=True)]
+    low, high = np.quantile(ratios[0][train.mask], [clip, 1 - clip])
+    clipped = [np.clip(ratio, low, high) for ratio in ratios]
+    rows = clipped[0][train.mask]
+    mean = float(rows.mean())
+    weights = [np.where(batch.mask, w / mean, 0.0) for batch, w in zip((train, validation), clipped, strict=True)]
+    return TreatmentWeights(weights[0], weights[1], mean, float(rows.sum() ** 2 / (len(rows) * (rows**2).sum())))
+
+
+def _log_propensity(
+    name: str,
+    inputs: list[Tensor],
+    batches: tuple[Batch, Batch],
+    config: PropensityConfig,
+    seed: int,
+    watch: Watch | None,
+) -> list[FloatArray]:
+    """Log-probability ``[N, T]`` of the treatment that was given, for both splits."""
+    device = config.training.device
+    with seeded(seed):
+        network = PropensityNetwork(inputs[0].shape[-1], batches[0].n_actions, config.hidden)
+    placed = [rows.to(device) for rows in inputs]
+    actions = [torch.from_numpy(batch.actions.copy()).to(device) for batch in batches]
+    masks = [torch.from_numpy(batch.mask).to(device) for batch in batches]
+
+    def loss(chosen: Tensor, _share: float) -> Tensor:
+        live = masks[0][chosen]
+        return cross_entropy(network(placed[0][chosen])[live], actions[0][chosen][live])
+
+    def validation_loss() -> float:
+        return cross_entropy(network(placed[1])[masks[1]], actions[1][masks[1]]).item()
+
+    train_network(network, loss, validation_loss, len(batches[0]), config.training, seed, name=name, watch=watch)
+    found = []
+    with torch.inference_mode():
+        for rows, batch in zip(inputs, batches, strict=True):
+            logs = torch.log_softmax(network(rows).double(), dim=-1).numpy()
+            found.append(np.take_along_axis(logs, batch.actions[..., None], axis=2)[..., 0])
+    return found

@@ -132,7 +132,7 @@ def _line(outcomes: FloatArray, ended: BoolArray, unexplained: BoolArray) -> flo
     return nearest if nearest == beyond.min() else (nearest + went_on) / 2
 
 
-def build_network(kind: EndKind, width: int, hidden: int) -> nn.Sequential:
+def end_network(kind: EndKind, width: int, hidden: int) -> nn.Sequential:
     """A logistic regression that starts at zero weights, or one hidden layer; the last layer is called "logit"."""
     network = nn.Sequential()
     if kind == "network":
@@ -369,7 +369,7 @@ def _train(
     train, validation = (part.to(config.training.device) for part in rows)
     priors = priors.to(config.training.device)
     with seeded(seed):
-        network = build_network(kind, train.inputs.shape[-1], config.hidden)
+        network = end_network(kind, train.inputs.shape[-1], config.hidden)
     with torch.no_grad():
         network.get_submodule("logit").get_parameter("bias").fill_(float(np.log(rate) - np.log1p(-rate)))
 

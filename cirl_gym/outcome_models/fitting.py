@@ -1,26 +1,24 @@
-"""What a fit says of itself: noise, errors and choices, for JSON."""
+"""One entry point: from a training and a validation batch to a fitted outcome model and what it is worth."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.correction import CorrectedModel, CorrectionFit, fit_correction
+from cirl_gym.outcome_models.correction import CorrectionFit, fit_correction, treatment_weights
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, EndReport, fit_end_head
-from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.errors import factual_error
-from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.outcome_models.inputs import KINDS, Kind, NetworkKind, Scaler
 from cirl_gym.outcome_models.law import (
     AutoregressionConfig,
     AutoregressionFit,
-    AutoregressiveModel,
     LinearLaw,
     fit_law,
     relative_columns,
@@ -28,19 +26,77 @@ from cirl_gym.outcome_models.law import (
     without_law,
 )
 from cirl_gym.outcome_models.limits import HardLimits, OutcomeSpec, ResidualNoise, outcome_bounds
+from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.networks import (
-    CounterfactualRecurrentNetwork,
     CRNConfig,
-    MemorylessModel,
-    MemorylessNetwork,
     MLPConfig,
-    RecurrentModel,
-    RecurrentNetwork,
+    NetworkConfig,
+    RMSNConfig,
     RNNConfig,
+    correcting_network,
 )
-from cirl_gym.outcome_models.propensity import RMSNConfig, treatment_weights
-from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, network_training, seeded
+from cirl_gym.outcome_models.training import Progress, Watch, network_training, seeded
 from cirl_gym.types import BoolArray, FloatArray
+
+
+@dataclass(frozen=True)
+class OutcomeModelConfig:
+    """Settings of every stage; those of a kind that is not fitted have no effect."""
+
+    autoregression: AutoregressionConfig = field(default_factory=AutoregressionConfig)
+    """The linear law: "ar", and the base of the others."""
+    crn: CRNConfig = field(default_factory=CRNConfig)
+    """The counterfactual recurrent network."""
+    rmsn: RMSNConfig = field(default_factory=RMSNConfig)
+    """The recurrent marginal structural network."""
+    mb_h: RNNConfig = field(default_factory=RNNConfig)
+    """The plain recurrent network."""
+    mb_x: MLPConfig = field(default_factory=MLPConfig)
+    """The network without memory; its law reads the last observation alone."""
+    end: EndHeadConfig = field(default_factory=EndHeadConfig)
+    """The end-of-episode head."""
+    base: bool = True
+    """Networks correct the linear law; False: they predict the change from x_t alone and are always accepted."""
+    relative: tuple[str, ...] = ()
+    """Features, never negative, whose change the network predicts as a share of their current value."""
+    members: int = 1
+    """Models that are fitted, each from other random numbers; their mean predicts."""
+    bootstrap: bool = False
+    """Whether each member is fitted to a sample of the patients, drawn with replacement."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relative", tuple(self.relative))
+        if self.members < 1:
+            raise ValueError(f"OutcomeModelConfig.members must be at least 1, got {self.members}")
+
+    @classmethod
+    def quick(cls) -> OutcomeModelConfig:
+        """Few epochs, for a first look; the linear law is the same."""
+        default, few = cls(), replace(network_training(), epochs=8)
+        return cls(
+            crn=replace(default.crn, training=few),
+            rmsn=replace(default.rmsn, training=few),
+            mb_h=replace(default.mb_h, training=few),
+            mb_x=replace(default.mb_x, training=few),
+            end=replace(default.end, training=replace(default.end.training, epochs=20)),
+        )
+
+    def network(self, kind: NetworkKind) -> NetworkConfig:
+        """Settings of one kind's network."""
+        settings: NetworkConfig = getattr(self, kind)
+        return settings
+
+
+@dataclass(frozen=True)
+class FittedOutcomeModel:
+    """A model and what is known about it."""
+
+    model: LearnedModel | EnsembleModel
+    """Deterministic; the linear law itself where a network did not improve on it."""
+    report: dict[str, Any]
+    """For JSON; the same seed gives the same report."""
+    seconds: float
+    """Wall-clock time of the fit."""
 
 
 def residual_scale(model: OutcomeModel, batch: Batch, fallback: Batch, limits: tuple[HardLimits, ...]) -> FloatArray:
@@ -81,10 +137,10 @@ def law_report(fit: AutoregressionFit, fitted: bool) -> dict[str, Any]:
     return {"fitted": fitted, "order": fit.order, "strength": fit.strength, "censored_at": limits}
 
 
-def correction_report(correction: CorrectionFit, kept: bool) -> dict[str, Any]:
-    """For JSON; losses are squared errors in units of the law's training error."""
+def correction_report(correction: CorrectionFit, accepted: bool) -> dict[str, Any]:
+    """For JSON; losses are squared errors in units of the law's training error, "kept" says whether it was accepted."""
     return {
-        "kept": kept,
+        "kept": accepted,
         "epochs": correction.history.epochs,
         "best_epoch": correction.history.best_epoch,
         "validation_loss": correction.loss,
@@ -103,72 +159,6 @@ def outcome_report(model: OutcomeModel, train: Batch, validation: Batch) -> dict
         },
         "noise_scale": dict(zip(train.features, map(float, model.noise_scale), strict=True)),
     }
-
-
-# MERGED: One entry point: from a training and a validation batch to a fitted outcome model and what it is worth.
-
-Kind = Literal["ar", "crn", "rmsn", "mb_h", "mb_x"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-LearnedModel: TypeAlias = AutoregressiveModel | CorrectedModel
-
-
-@dataclass(frozen=True)
-class OutcomeModelConfig:
-    """Settings of every stage; those of a kind that is not fitted have no effect."""
-
-    autoregression: AutoregressionConfig = field(default_factory=AutoregressionConfig)
-    """The linear law: "ar", and the base of the others."""
-    crn: CRNConfig = field(default_factory=CRNConfig)
-    """The counterfactual recurrent network."""
-    rmsn: RMSNConfig = field(default_factory=RMSNConfig)
-    """The recurrent marginal structural network."""
-    mb_h: RNNConfig = field(default_factory=RNNConfig)
-    """The plain recurrent network."""
-    mb_x: MLPConfig = field(default_factory=MLPConfig)
-    """The network without memory; its law reads the last observation alone."""
-    end: EndHeadConfig = field(default_factory=EndHeadConfig)
-    """The end-of-episode head."""
-    base: bool = True
-    """Networks correct the linear law; False: they predict the change from x_t alone and are always kept."""
-    relative: tuple[str, ...] = ()
-    """Features, never negative, whose change the network predicts as a share of their current value."""
-    members: int = 1
-    """Models that are fitted, each from other random numbers; their mean predicts."""
-    bootstrap: bool = False
-    """Whether each member is fitted to a sample of the patients, drawn with replacement."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "relative", tuple(self.relative))
-        if self.members < 1:
-            raise ValueError(f"OutcomeModelConfig.members must be at least 1, got {self.members}")
-
-    @classmethod
-    def quick(cls) -> OutcomeModelConfig:
-        """Few epochs, for a first look; the linear law is the same."""
-        default, few = cls(), replace(network_training(), epochs=8)
-        return cls(
-            crn=replace(default.crn, training=few),
-            rmsn=replace(default.rmsn, training=few),
-            mb_h=replace(default.mb_h, training=few),
-            mb_x=replace(default.mb_x, training=few),
-            end=replace(default.end, training=replace(default.end.training, epochs=20)),
-        )
-
-    def training(self, kind: Kind) -> TrainingConfig | None:
-        """Of one kind's network; None for the law alone."""
-        return None if kind == "ar" else getattr(self, kind).training
-
-
-@dataclass(frozen=True)
-class FittedOutcomeModel:
-    """A model and what is known about it."""
-
-    model: LearnedModel | EnsembleModel
-    """Deterministic; the linear law itself where a network did not improve on it."""
-    report: dict[str, Any]
-    """For JSON; the same seed gives the same report."""
-    seconds: float
-    """Wall-clock time of the fit."""
 
 
 def fit_outcome_model(
@@ -191,7 +181,7 @@ def fit_outcome_model(
         rng: first weights, order of episodes and dropout.
         progress: called with (steps done, steps planned).
         watch: who looks at the training of every network ("correction", "numerator", "denominator", "end"), and where
-            it is kept, so that a fit that was killed goes on with the same arguments.
+            it is stored, so that a fit that was killed goes on with the same arguments.
 
     Raises:
         ValueError: an unknown kind, batches that do not fit together, or a training that did not stay finite.
@@ -252,53 +242,75 @@ def _fit_one(
     progress: Progress | None,
     watch: Watch | None,
 ) -> tuple[LearnedModel, dict[str, Any]]:
-    seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=5)]
-    training = config.training(kind)
-    planned = (training.epochs if training else 0) + 2
+    seeds, splits = [int(seed) for seed in rng.integers(2**63 - 1, size=5)], (train, validation)
+    planned = 2 if kind == "ar" else config.network(kind).training.epochs + 2
     tell: Progress = progress or (lambda _done, _total: None)
 
     with_law = kind == "ar" or config.base
     lags = replace(config.autoregression, max_order=1) if kind == "mb_x" else config.autoregression
     fit = fit_law(train, validation, lags) if with_law else _persistence(train)
-    model: LearnedModel = _law_alone(fit, train)
+    model = LearnedModel(fit.law, _spec(fit, train), _endless(fit, train))
     report: dict[str, Any] = {"kind": kind, "law": law_report(fit, with_law), "correction": None}
     tell(1, planned)
-    if training is not None:
-        corrected = _uncorrected(kind, model, fit, train, config, seeds[0])
+    if kind != "ar":
+        corrected, network = _uncorrected(model, fit, train, config, kind, seeds[0]), config.network(kind)
         weights = None
-        if kind == "rmsn":
-            chosen = config.rmsn
+        if isinstance(network, RMSNConfig):
             found = treatment_weights(
-                train, validation, fit.scaler, chosen.propensity, chosen.clip, (seeds[3], seeds[4]), watch
+                train, validation, fit.scaler, network.propensity, network.clip, (seeds[3], seeds[4]), watch
             )
             weights, report["weights"] = (found.train, found.validation), found.as_dict()
         correction = fit_correction(
             corrected,
-            (train, validation),
-            training,
+            splits,
+            network.training,
             seeds[1],
             lambda done, _: tell(1 + done, planned),
             weights=weights,
             watch=watch,
         )
-        kept = correction.helps or not config.base
-        report["correction"] = correction_report(correction, kept)
-        model = corrected if kept else model
-    model, end = _with_noise_and_end(model, fit, (train, validation), config.end, seeds[2], watch)
+        accepted = correction.helps or not config.base
+        report["correction"] = correction_report(correction, accepted)
+        model = corrected if accepted else model
+    model, end = _with_noise_and_end(model, fit, splits, config.end, seeds[2], watch)
     report |= outcome_report(model, train, validation)
     report["end"] = end.as_dict()
     tell(planned, planned)
     return model, report
 
 
-def _law_alone(fit: AutoregressionFit, train: Batch) -> AutoregressiveModel:
-    """The law as a model whose noise and ends are not known yet."""
-    end = EndHead("never", EndLines.from_batch(train, fit.scaler, fit.scaler.scale), 0.0)
+def _persistence(train: Batch) -> AutoregressionFit:
+    """In place of a fitted law: nothing changes."""
+    law = LinearLaw.persistence(len(train.features), train.n_actions)
+    none = tuple(HardLimits(-np.inf, np.inf) for _ in train.features)
+    return AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, none, *outcome_bounds(train))
+
+
+def _spec(fit: AutoregressionFit, train: Batch, relative: tuple[str, ...] = ()) -> OutcomeSpec:
+    """Outcomes whose noise is not known yet."""
     floor, ceiling = np.array([[limit.low, limit.high] for limit in fit.limits]).T
-    spec = OutcomeSpec(
-        train.features, train.n_actions, fit.low, fit.high, np.zeros(len(train.features)), floor, ceiling
-    )
-    return AutoregressiveModel(fit.law, spec, end)
+    silent = np.zeros(len(train.features))
+    return OutcomeSpec(train.features, train.n_actions, fit.low, fit.high, silent, floor, ceiling, relative=relative)
+
+
+def _endless(fit: AutoregressionFit, train: Batch) -> EndHead:
+    """Before ends are fitted: the process never ends."""
+    return EndHead("never", EndLines.from_batch(train, fit.scaler, fit.scaler.scale), 0.0)
+
+
+def _uncorrected(
+    law: LearnedModel, fit: AutoregressionFit, train: Batch, config: OutcomeModelConfig, kind: NetworkKind, seed: int
+) -> LearnedModel:
+    """The law and a network that does not correct it yet."""
+    # One unit of the network's output is the law's own error. Where it has none (a static covariate) nothing is learnt.
+    scale = noise = residual_scale(law, train, train, fit.limits)
+    if config.relative:
+        columns = relative_columns(train, config.relative)
+        fit, scale = without_law(fit, train, columns), np.where(columns, usual_share(train), noise)
+    with seeded(seed):
+        network = correcting_network(len(train.features), train.n_actions, config.network(kind))
+    spec = replace(_spec(fit, train, config.relative), noise_scale=noise)
+    return LearnedModel(fit.law, spec, law.end, Correction(network, fit.scaler, scale))
 
 
 def _with_noise_and_end(
@@ -316,34 +328,3 @@ def _with_noise_and_end(
     predicted = ((train, raw[0]), (validation, raw[1]))
     end, report = fit_end_head(predicted, fit.scaler, spec.noise_scale, config, seed, watch=watch)
     return model.with_outcomes(spec, end), report
-
-
-def _persistence(train: Batch) -> AutoregressionFit:
-    """In place of a fitted law: nothing changes."""
-    law = LinearLaw.persistence(len(train.features), train.n_actions)
-    none = tuple(HardLimits(-np.inf, np.inf) for _ in train.features)
-    return AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, none, *outcome_bounds(train))
-
-
-def _uncorrected(
-    kind: Kind, law: LearnedModel, fit: AutoregressionFit, train: Batch, config: OutcomeModelConfig, seed: int
-) -> CorrectedModel:
-    """The law and a network that does not correct it yet."""
-    d, a = len(train.features), train.n_actions
-    # One unit of the network's output is the law's own error. Where it has none (a static covariate) nothing is learnt.
-    scale = residual_scale(law, train, train, fit.limits)
-    spec = replace(law.spec, noise_scale=scale)
-    if config.relative:
-        columns = relative_columns(train, config.relative)
-        fit = without_law(fit, train, columns)
-        spec = replace(_law_alone(fit, train).spec, noise_scale=scale, relative=config.relative)
-        scale = np.where(columns, usual_share(train), scale)
-    with seeded(seed):
-        if kind == "mb_x":
-            return MemorylessModel(fit.law, MemorylessNetwork(d, a, config.mb_x), fit.scaler, scale, spec, law.end)
-        network = (
-            CounterfactualRecurrentNetwork(d, a, config.crn)
-            if kind == "crn"
-            else RecurrentNetwork(d, a, config.rmsn if kind == "rmsn" else config.mb_h)
-        )
-    return RecurrentModel(fit.law, network, fit.scaler, scale, spec, law.end)

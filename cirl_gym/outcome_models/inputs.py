@@ -1,14 +1,22 @@
-"""What every learned model reads: covariates scaled by the training rows, and one-hot actions."""
+"""Kinds of learned models, and what each reads: covariates scaled by the training rows, and one-hot actions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+
+NetworkKind = Literal["crn", "rmsn", "mb_h", "mb_x"]
+"""Kinds of learned outcome models with a network: CRN, RMSN, MB(h), MB(x)."""
+Kind = Literal["ar", NetworkKind]
+"""Kinds of learned outcome models: the linear law alone, or with a network that corrects it."""
+NETWORK_KINDS: tuple[NetworkKind, ...] = get_args(NetworkKind)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -89,10 +97,6 @@ def end_labels(batch: Batch) -> Float32Array:
     labels = np.zeros(batch.actions.shape, dtype=np.float32)
     labels[np.arange(len(batch)), batch.lengths - 1] = batch.terminated
     return labels
-
-
-# MERGED: The last L observations and actions of a history as one flat row: what a linear autoregression needs to
-# know.
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from cirl_gym.outcome_models.ends import EndHead, EndLines, build_network
-from cirl_gym.outcome_models.ensemble import EnsembleModel
-from cirl_gym.outcome_models.inputs import Scaler, Window
-from cirl_gym.outcome_models.law import AutoregressiveModel, LinearLaw
+from cirl_gym.outcome_models.ends import EndHead, EndLines, end_network
+from cirl_gym.outcome_models.inputs import KINDS, NetworkKind, Scaler, Window
+from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec, ResidualNoise
+from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.network_files import (
     Arrays,
     load_module_arrays,
@@ -22,29 +21,17 @@ from cirl_gym.outcome_models.network_files import (
     write_model_file,
 )
 from cirl_gym.outcome_models.networks import (
-    CounterfactualRecurrentNetwork,
-    CRNConfig,
-    MemorylessModel,
-    MemorylessNetwork,
-    MemoryNetwork,
-    MLPConfig,
-    RecurrentModel,
-    RecurrentNetwork,
-    RNNConfig,
+    CONFIGS,
+    NetworkConfig,
+    PropensityConfig,
+    correcting_network,
+    kind_of,
 )
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.propensity import PropensityConfig, RMSNConfig
 from cirl_gym.outcome_models.training import TrainingConfig
 from cirl_gym.worlds.tumour import TumourParameters
 
-AnyModel: TypeAlias = AutoregressiveModel | RecurrentModel | MemorylessModel | EnsembleModel | OracleModel
-_CONFIGS: dict[type, str] = {CRNConfig: "crn", RMSNConfig: "rmsn", RNNConfig: "mb_h", MLPConfig: "mb_x"}
-_NETWORKS: dict[str, Callable[[int, int, Any], MemoryNetwork | MemorylessNetwork]] = {
-    "crn": CounterfactualRecurrentNetwork,
-    "rmsn": RecurrentNetwork,
-    "mb_h": RecurrentNetwork,
-    "mb_x": MemorylessNetwork,
-}
+AnyModel: TypeAlias = LearnedModel | EnsembleModel | OracleModel
 
 
 def save_model(model: AnyModel, path: str | os.PathLike[str]) -> None:
@@ -78,7 +65,7 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
         for number, (_, own) in enumerate(parts):
             arrays |= prefixed(f"member{number}.", own)
         return {"kind": "ensemble", "members": [config for config, _ in parts]}, arrays
-    if not isinstance(model, AutoregressiveModel | RecurrentModel | MemorylessModel):
+    if not isinstance(model, LearnedModel):
         raise ValueError(f"save_model: a {type(model).__name__} cannot be saved")
     spec, end, law = model.spec, model.end, model.law
     config: dict[str, Any] = {
@@ -98,12 +85,12 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
         arrays |= _fields("residuals", spec.residuals, ("quantiles", "mixing"))
     if end.network is not None:
         arrays |= prefixed("end.network.", module_arrays(end.network))
-    if not isinstance(model, AutoregressiveModel):
-        config |= {"kind": _CONFIGS[type(model.network.config)], "network": asdict(model.network.config)}
-        config["relative"] = list(spec.relative)
-        arrays |= _fields("scaler", model.scaler, ("mean", "scale", "offset"))
-        arrays["correction_scale"] = model.correction_scale
-        arrays |= prefixed("network.", module_arrays(model.network))
+    if model.correction is not None:
+        network, scaler = model.correction.network, model.correction.scaler
+        config |= {"kind": kind_of(network.config), "network": asdict(network.config), "relative": list(spec.relative)}
+        arrays |= _fields("scaler", scaler, ("mean", "scale", "offset"))
+        arrays["correction_scale"] = model.correction.scale
+        arrays |= prefixed("network.", module_arrays(network))
     return config, arrays
 
 
@@ -114,7 +101,7 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     if kind == "ensemble":
         members = [_build(own, part(f"member{i}.", arrays)) for i, own in enumerate(config["members"])]
         return EnsembleModel(members, arrays["noise_scale"])
-    if kind != "ar" and kind not in _NETWORKS:
+    if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
     d, a = len(config["features"]), int(config["n_actions"])
     law = LinearLaw(Window(config["order"], d, a), **_those(arrays, "law", ("intercept", "coefficients", "effects")))
@@ -126,24 +113,20 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     )
     end = _build_end(config["end"], arrays, a)
     if kind == "ar":
-        return AutoregressiveModel(law, spec, end)
-    network = _NETWORKS[kind](d, a, _network_config(kind, config["network"]))
+        return LearnedModel(law, spec, end)
+    network = correcting_network(d, a, _network_config(kind, config["network"]))
     load_module_arrays(network, part("network.", arrays))
     network.eval()
-    scaler = Scaler(**part("scaler.", arrays))
-    if isinstance(network, MemorylessNetwork):
-        return MemorylessModel(law, network, scaler, arrays["correction_scale"], spec, end)
-    return RecurrentModel(law, network, scaler, arrays["correction_scale"], spec, end)
+    correction = Correction(network, Scaler(**part("scaler.", arrays)), arrays["correction_scale"])
+    return LearnedModel(law, spec, end, correction)
 
 
-def _network_config(kind: str, saved: dict[str, Any]) -> Any:
+def _network_config(kind: NetworkKind, saved: dict[str, Any]) -> NetworkConfig:
     settings = {**saved, "training": TrainingConfig(**saved["training"])}
     if kind == "rmsn":
-        propensity = saved["propensity"]
-        settings["propensity"] = PropensityConfig(
-            **{**propensity, "training": TrainingConfig(**propensity["training"])}
-        )
-    return next(config for config, name in _CONFIGS.items() if name == kind)(**settings)
+        own = saved["propensity"]
+        settings["propensity"] = PropensityConfig(**{**own, "training": TrainingConfig(**own["training"])})
+    return CONFIGS[kind](**settings)
 
 
 def _build_end(config: dict[str, Any], arrays: Arrays, n_actions: int) -> EndHead:
@@ -151,7 +134,7 @@ def _build_end(config: dict[str, Any], arrays: Arrays, n_actions: int) -> EndHea
     lines = EndLines(scaler=scaler, **_those(arrays, "end", ("low", "high", "noise")))
     network = None
     if config["kind"] in ("logistic", "network"):
-        network = build_network(config["kind"], lines.width + n_actions, config["hidden"])
+        network = end_network(config["kind"], lines.width + n_actions, config["hidden"])
         load_module_arrays(network, part("end.network.", arrays))
         network.eval()
     return EndHead(config["kind"], lines, config["rate"], network, config["hidden"])

@@ -20,7 +20,9 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights, keep_signs
 from cirl_gym.data.rollout import act_along
 from cirl_gym.data.rules import ActionRules, rules_for
-from cirl_gym.outcome_models.fitting import FittedOutcomeModel, Kind, LearnedModel
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel
+from cirl_gym.outcome_models.inputs import Kind
+from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from irl.checks.metrics import accuracy

@@ -10,8 +10,8 @@ import numpy as np
 from agents.successor.training import Problem, fit_successor
 from cirl_gym.data.batch import Batch
 from cirl_gym.files import StoredParts
-from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
+from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.types import FloatArray
 from irl.max_margin.feature_expectations import expert_mu, phi_along
 from irl.preferences.inference import judged_preferences

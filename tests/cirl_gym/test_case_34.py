@@ -9,7 +9,8 @@ from outcome_batches import ConfoundedDoctor
 from cirl_gym.data.rollout import rollout
 from cirl_gym.diagnostics.ahead import flipped_ahead
 from cirl_gym.outcome_models.errors import factual_error
-from cirl_gym.outcome_models.fitting import KINDS, OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.flipped import Patients, PatientsWorld
 from cirl_gym.worlds.tumour import TumourParameters

@@ -9,8 +9,8 @@ import pytest
 from brief_fits import brief
 from outcome_batches import linear_system, random_model
 
-from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, bootstrapped, fit_outcome_model
+from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.outcome_models.oracle import OracleModel
 
 

@@ -12,19 +12,10 @@ from outcome_batches import confounded, linear_system
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.errors import factual_error
-from cirl_gym.outcome_models.fitting import KINDS, fit_outcome_model
-from cirl_gym.outcome_models.law import AutoregressionConfig, AutoregressiveModel
-from cirl_gym.outcome_models.networks import (
-    CounterfactualRecurrentNetwork,
-    CRNConfig,
-    MemorylessModel,
-    MemorylessNetwork,
-    MLPConfig,
-    RecurrentModel,
-    RecurrentNetwork,
-    RNNConfig,
-)
-from cirl_gym.outcome_models.propensity import RMSNConfig
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import KINDS
+from cirl_gym.outcome_models.law import AutoregressionConfig
+from cirl_gym.outcome_models.networks import CounterfactualRecurrentNetwork, correcting_network
 
 
 def curved_system(episodes: int, seed: int) -> Batch:
@@ -46,18 +37,18 @@ def test_a_network_corrects_what_no_line_can_follow(kind, base):
     law = fit_outcome_model("ar", train, validation, brief(1), np.random.default_rng(0)).model
     fitted = fit_outcome_model(kind, train, validation, brief(40, base), np.random.default_rng(0))
     assert fitted.report["correction"]["kept"]
-    assert isinstance(fitted.model, MemorylessModel if kind == "mb_x" else RecurrentModel)
+    assert (fitted.model.correction.network.lstm is None) == (kind == "mb_x")
     # MB(x) takes more epochs for the same curve.
     share = 0.75 if kind == "mb_x" else 0.6
     assert factual_error(fitted.model, test).raw[0] < share * factual_error(law, test).raw[0]
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_a_correction_that_is_only_noise_is_not_kept(kind):
+def test_a_correction_that_is_only_noise_is_not_accepted(kind):
     train, validation = linear_system(150, 0, noise=1.0), linear_system(40, 1, noise=1.0)
     fitted = fit_outcome_model(kind, train, validation, brief(3), np.random.default_rng(0))
     assert not fitted.report["correction"]["kept"]
-    assert isinstance(fitted.model, AutoregressiveModel)
+    assert fitted.model.correction is None
     order = AutoregressionConfig(max_order=1) if kind == "mb_x" else AutoregressionConfig()
     config = replace(brief(3), autoregression=order)
     law = fit_outcome_model("ar", train, validation, config, np.random.default_rng(9)).model
@@ -66,12 +57,7 @@ def test_a_correction_that_is_only_noise_is_not_kept(kind):
 
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_an_untrained_correction_is_zero(kind):
-    network = {
-        "crn": CounterfactualRecurrentNetwork(2, 3, CRNConfig()),
-        "rmsn": RecurrentNetwork(2, 3, RMSNConfig()),
-        "mb_h": RecurrentNetwork(2, 3, RNNConfig()),
-        "mb_x": MemorylessNetwork(2, 3, MLPConfig()),
-    }[kind].eval()
+    network = correcting_network(2, 3, OutcomeModelConfig().network(kind)).eval()
     correction = network.correction(network.represent(network.read(torch.ones(1, 4, 5))[0]))
     assert correction.shape == (4, 3, 2)
     assert not correction.any()

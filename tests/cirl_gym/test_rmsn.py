@@ -9,9 +9,10 @@ import pytest
 import torch
 from outcome_batches import linear_system
 
+from cirl_gym.outcome_models.correction import treatment_weights
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
-from cirl_gym.outcome_models.propensity import PropensityConfig, PropensityNetwork, RMSNConfig, treatment_weights
+from cirl_gym.outcome_models.networks import PropensityConfig, PropensityNetwork, RMSNConfig
 from cirl_gym.outcome_models.training import seeded
 
 

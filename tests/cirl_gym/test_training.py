@@ -13,8 +13,7 @@ from torch import nn
 from agents.policies.cloning import CloningConfig, fit_cloning
 from cirl_gym.outcome_models.ends import EndHeadConfig
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig
-from cirl_gym.outcome_models.propensity import PropensityConfig, RMSNConfig
+from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig, PropensityConfig, RMSNConfig
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from outcome_batches import linear_system
 
-from cirl_gym.outcome_models.fitting import KINDS, OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig, RNNConfig
-from cirl_gym.outcome_models.propensity import PropensityConfig, RMSNConfig
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import KINDS
+from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig, PropensityConfig, RMSNConfig, RNNConfig
 from cirl_gym.outcome_models.store import save_model
 from cirl_gym.outcome_models.training import TrainingConfig
 

@@ -9,22 +9,12 @@ import torch
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import rollout
-from cirl_gym.outcome_models.ends import EndHead, EndLines, build_network
-from cirl_gym.outcome_models.ensemble import EnsembleModel
+from cirl_gym.outcome_models.ends import EndHead, EndLines, end_network
 from cirl_gym.outcome_models.inputs import Scaler, Window
-from cirl_gym.outcome_models.law import AutoregressiveModel, LinearLaw
+from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec
-from cirl_gym.outcome_models.networks import (
-    CounterfactualRecurrentNetwork,
-    CRNConfig,
-    MemorylessModel,
-    MemorylessNetwork,
-    MLPConfig,
-    RecurrentModel,
-    RecurrentNetwork,
-    RNNConfig,
-)
-from cirl_gym.outcome_models.propensity import RMSNConfig
+from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
+from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig, RMSNConfig, RNNConfig, correcting_network
 from cirl_gym.outcome_models.training import TrainingConfig, seeded
 from cirl_gym.worlds.world import TumourWorld
 
@@ -73,7 +63,7 @@ def linear_system(episodes: int, seed: int, noise: float = 0.0) -> Batch:
 MODELS = ("ar", "crn", "rmsn", "mb_h", "mb_x", "ensemble")
 
 
-def random_model(kind: str, seed: int = 0) -> AutoregressiveModel | RecurrentModel | MemorylessModel | EnsembleModel:
+def random_model(kind: str, seed: int = 0) -> LearnedModel | EnsembleModel:
     """An untrained model of two features and three actions, no part of which is zero."""
     if kind == "ensemble":
         return EnsembleModel([random_model("ar", 1), random_model("crn", 2), random_model("crn", 3)])
@@ -92,24 +82,21 @@ def random_model(kind: str, seed: int = 0) -> AutoregressiveModel | RecurrentMod
     )
     lines = EndLines(np.array([-5.0, -np.inf]), np.array([np.inf, 9.0]), spec.noise_scale, scaler)
     with seeded(seed):
-        head = build_network("network", lines.width + 3, 4)
-        network = {
+        head = end_network("network", lines.width + 3, 4)
+        config = {
             "ar": None,
-            "crn": CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=7, representation=5)),
-            "rmsn": RecurrentNetwork(2, 3, RMSNConfig(hidden=7, fully_connected=6)),
-            "mb_h": RecurrentNetwork(2, 3, RNNConfig(hidden=7, fully_connected=6)),
-            "mb_x": MemorylessNetwork(2, 3, MLPConfig(first=7, second=6)),
+            "crn": CRNConfig(hidden=7, representation=5),
+            "rmsn": RMSNConfig(hidden=7, fully_connected=6),
+            "mb_h": RNNConfig(hidden=7, fully_connected=6),
+            "mb_x": MLPConfig(first=7, second=6),
         }[kind]
+        network = None if config is None else correcting_network(2, 3, config)
         for module in (head, network):
             for parameter in [] if module is None else module.parameters():
                 torch.nn.init.normal_(parameter, std=0.5)
     end = EndHead("network", lines, 0.1, head, 4)
-    if network is None:
-        return AutoregressiveModel(law, spec, end)
-    network.eval()
-    if isinstance(network, MemorylessNetwork):
-        return MemorylessModel(law, network, scaler, np.array([0.7, 1.3]), spec, end)
-    return RecurrentModel(law, network, scaler, np.array([0.7, 1.3]), spec, end)
+    correction = None if network is None else Correction(network.eval(), scaler, np.array([0.7, 1.3]))
+    return LearnedModel(law, spec, end, correction)
 
 
 def short(training: TrainingConfig, epochs: int) -> TrainingConfig:

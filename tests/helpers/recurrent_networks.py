@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import observation
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
+from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import Policy
 
@@ -159,7 +161,7 @@ def successor() -> Recurrent:
     """In a world model with an LSTM, whose state is the agent's memory."""
     model = random_model("crn")
     # What was seen before decides more than the law: else one action is always best.
-    model.correction_scale = np.full(2, 10.0)
+    model = LearnedModel(model.law, model.spec, model.end, replace(model.correction, scale=np.full(2, 10.0)))
     size = model.start(np.zeros((1, 2), dtype=np.float32)).shape[1]
     network = StagedNetwork(size, 2, 3, 0.9, 20, (8,))
     network.initialise(np.random.default_rng(0))
@@ -173,16 +175,18 @@ def successor() -> Recurrent:
 def world_model(kind: str, head: str = "outcome") -> Recurrent:
     """An outcome model; or its treatment head, which says how likely each action was."""
     model = random_model(kind)
+    correction = getattr(model, "correction", None)
 
     def treatment(hidden):
+        network = correction.network
         with torch.inference_mode():
-            return torch.log_softmax(model.network.treatment(model.network.represent(hidden)), dim=-1).numpy()
+            return torch.log_softmax(network.treatment(network.represent(hidden)), dim=-1).numpy()
 
     def say(states):
         if head == "outcome":
             return model.predict(states)
-        where = model.law.window.size
-        return treatment(torch.from_numpy(states[:, where : where + model.network.lstm.hidden_size].copy()))
+        rows, remembered = model.parts(states)
+        return treatment(torch.from_numpy(correction.remembered(rows, remembered)))
 
     def step(seen, memory, starts):
         obs, states = seen[:, :2], model.start(seen[:, :2])
@@ -194,7 +198,7 @@ def world_model(kind: str, head: str = "outcome") -> Recurrent:
         if head == "outcome":
             return model.predict(model.encode(batch))[:, :-1]
         with torch.inference_mode():
-            hidden = model.network.lstm(torch.from_numpy(sequence_inputs(model.scaler, batch)))[0]
+            hidden = correction.network.lstm(torch.from_numpy(sequence_inputs(correction.scaler, batch)))[0]
         return treatment(hidden)[:, :-1]
 
     return Recurrent(step, whole)

@@ -9,11 +9,10 @@ from recurrent_networks import episodes, randomised
 
 import agents.policies.cloning
 import cirl_gym.outcome_models.correction
-import cirl_gym.outcome_models.propensity
 from agents.policies.cloning import CloningConfig, fit_cloning
-from cirl_gym.outcome_models.correction import fit_correction
+from cirl_gym.outcome_models.correction import fit_correction, treatment_weights
 from cirl_gym.outcome_models.inputs import Scaler
-from cirl_gym.outcome_models.propensity import PropensityConfig, treatment_weights
+from cirl_gym.outcome_models.networks import PropensityConfig
 from cirl_gym.outcome_models.training import History, TrainingConfig
 
 
@@ -42,7 +41,7 @@ def training_loss(monkeypatch, kind, batch, ask):
         splits, scaler = (batch, episodes(4, 2)), Scaler.from_batch(batch)
         # The last of two networks is the one that sees the whole history.
         fit = lambda: treatment_weights(*splits, scaler, PropensityConfig(hidden=6), 0.01, (0, 1))  # noqa: E731
-        return captured(monkeypatch, cirl_gym.outcome_models.propensity, fit, ask)
+        return captured(monkeypatch, cirl_gym.outcome_models.correction, fit, ask)
     model = random_model(kind)
     fit = lambda: fit_correction(model, (batch, episodes(4, 2)), TrainingConfig(), 0)  # noqa: E731
     return captured(monkeypatch, cirl_gym.outcome_models.correction, fit, ask)

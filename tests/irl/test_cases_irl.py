@@ -509,11 +509,12 @@ def test_case_51_every_parameter_moves_in_one_step(kind, monkeypatch):
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("ar", "ensemble")])
 def test_case_51_a_model_that_predicts_stays_as_it_is(kind):
     model, batch = random_model(kind), episodes(9, 1, 20, 4)
-    assert not model.network.training
-    before = values_of(model.network)
+    network = model.correction.network
+    assert not network.training
+    before = values_of(network)
     one, two = (model.predict(model.encode(batch)) for _ in range(2))
     np.testing.assert_array_equal(one, two)
-    assert same_values(model.network, before) == list(dict(model.network.named_parameters()))
+    assert same_values(network, before) == list(dict(network.named_parameters()))
 
 
 def test_case_51_a_recurrent_q_learner_changes_by_training_alone():

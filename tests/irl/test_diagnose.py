@@ -16,7 +16,7 @@ from tiny_run import icu_stays, tiny_demo, tiny_explain
 from agents.policies.habits import ConstantPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.outcome_models.ensemble import EnsembleModel
+from cirl_gym.outcome_models.model import EnsembleModel
 from irl.commands import run as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import diagnose_run

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tiny_run import make_the_command_line_tiny, tiny_demo, tiny_fit
 
-from cirl_gym.outcome_models.ensemble import EnsembleModel
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
+from cirl_gym.outcome_models.model import EnsembleModel
 from irl.commands.cli import main
 from irl.commands.options import ModelArguments
 from irl.pipeline import fit, simulate
