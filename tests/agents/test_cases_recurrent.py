@@ -179,13 +179,13 @@ def test_case_11_an_outcome_model_learns_on_what_it_predicts_step_by_step(monkey
     batch = episodes(9, 1, 20, 4)
     net, loss = training_loss(monkeypatch, kind, batch, lambda network, loss: (copy.deepcopy(network), loss().item()))
     model, states, squares, losses = random_model(kind), None, [], []
-    model.network = net
+    model.correction = replace(model.correction, network=net)
     size, hidden = model.law.window.size, net.lstm.hidden_size
     for t in range(20):
         live = batch.mask[:, t]
         states = model.start(batch.start) if t == 0 else model.advance(states, batch.actions[:, t - 1], batch.obs[:, t])
         taken = model.raw(states)[np.arange(4), batch.actions[:, t]]
-        squares.append((((taken - batch.obs[:, t + 1]) / model.correction_scale) ** 2)[live])
+        squares.append((((taken - batch.obs[:, t + 1]) / model.correction.scale) ** 2)[live])
         if isinstance(net, CounterfactualRecurrentNetwork):
             logits = net.treatment(net.represent(torch.from_numpy(states[live, size : size + hidden])))
             chosen = torch.from_numpy(batch.actions[live, t])
