@@ -1,7 +1,20 @@
-"""Batches to and from the data formats of other libraries; each library is imported only by its own functions."""
+"""Batches to and from the data formats of other libraries; each library is imported only by its own functions.
 
-from cirl_gym.interop.episodes import Transition, from_episodes, shown_observations, step_rewards, transitions
-from cirl_gym.interop.learners import KeepLastObservation, to_d3rlpy, to_imitation
+:func:`transitions` gives a batch step by step; :func:`to_d3rlpy`, :func:`to_imitation` and :func:`to_minari` give the
+data sets of these libraries, :func:`to_long_table` a table of pandas; :func:`from_minari`, :func:`from_long_table` and
+:func:`from_episodes` (any arrays) give a batch back.
+"""
+
+from cirl_gym.interop.episodes import (
+    KeepLastObservation,
+    Transition,
+    from_episodes,
+    shown_observations,
+    step_rewards,
+    to_d3rlpy,
+    to_imitation,
+    transitions,
+)
 from cirl_gym.interop.long_table import from_long_table, to_long_table
 from cirl_gym.interop.minari import MinariReport, from_minari, to_minari
 

@@ -1,9 +1,16 @@
-"""Loading a library that is not required, with an error that says how to get it."""
+"""A batch episode by episode and step by step, as other libraries want it: seen, done, earned, and what came next.
+
+Index order, everywhere in this package: ``(x_t, a_t, r_t, x_{t+1})``. T actions go with T + 1 observations; the reward
+of an action is that of the outcome which followed it, ``r_t = w . phi(x_{t+1})`` (paper, equation 23).
+
+d3rlpy and imitation are loaded by their own functions, which say how to get them where they are not installed.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -13,7 +20,7 @@ import numpy.typing as npt
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, check_weights, reward
 from cirl_gym.data.rollout import observation
-from cirl_gym.types import BoolArray, Float32Array, FloatArray
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
 MINARI = 'pip install "minari>=0.5.4" h5py pillow  (Python 3.11 or newer)'
 IMITATION = (
@@ -42,14 +49,6 @@ def load_library(module: str, install: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"{module} cannot be imported ({error}). To install it: {install}") from error
-
-
-# MERGED: A batch step by step, as other libraries want it: what was seen, what was done, what that earned, what came
-# next.
-#
-# Index order, everywhere in this package: ``(x_t, a_t, r_t, x_{t+1})``. T actions go with T + 1 observations; the
-# reward
-# of an action is that of the outcome which followed it, ``r_t = w . phi(x_{t+1})`` (paper, equation 23).
 
 
 class Transition(NamedTuple):
@@ -104,6 +103,36 @@ def step_rewards(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike) 
     return np.where(batch.mask, earned, 0.0)
 
 
+class Episode(NamedTuple):
+    """One episode with k actions, without padding; its arrays are its own."""
+
+    obs: Float32Array
+    """``[k+1, d]`` or ``[k+1, d + A]``, what was seen."""
+    actions: IntArray
+    """``[k]``."""
+    rewards: FloatArray
+    """``[k]`` w . phi of the outcomes that followed."""
+    terminated: bool
+    """The process ended with the last action; otherwise watching ended there."""
+
+
+def shown_episodes(
+    batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, previous_action: bool
+) -> list[Episode]:
+    """The N episodes as a learner is shown them, in the batch's order; arguments and errors as :func:`transitions`."""
+    seen = shown_observations(batch, previous_action=previous_action)
+    earned = step_rewards(batch, feature_map, weights)
+    return [
+        Episode(
+            seen[i, : length + 1].copy(),
+            batch.actions[i, :length].copy(),
+            earned[i, :length].copy(),
+            bool(batch.terminated[i]),
+        )
+        for i, length in enumerate(batch.lengths.tolist())
+    ]
+
+
 def transitions(
     batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, *, previous_action: bool = True
 ) -> Iterator[Transition]:
@@ -118,24 +147,22 @@ def transitions(
     Raises:
         ValueError: as :func:`step_rewards`.
     """
-    seen = shown_observations(batch, previous_action=previous_action)
-    earned = step_rewards(batch, feature_map, weights)
-    return _walk(batch, seen, earned)
+    return _steps(batch, shown_episodes(batch, feature_map, weights, previous_action))
 
 
-def _walk(batch: Batch, seen: Float32Array, earned: FloatArray) -> Iterator[Transition]:
-    for i, length in enumerate(batch.lengths.tolist()):
-        for t in range(length):
-            last = t == length - 1
+def _steps(batch: Batch, episodes: Sequence[Episode]) -> Iterator[Transition]:
+    for i, episode in enumerate(episodes):
+        for t, action in enumerate(episode.actions.tolist()):
+            last = t == len(episode.actions) - 1
             yield Transition(
                 id=batch.ids[i],
                 step=t,
-                obs=seen[i, t].copy(),
-                action=int(batch.actions[i, t]),
-                reward=float(earned[i, t]),
-                next_obs=seen[i, t + 1].copy(),
-                terminated=last and bool(batch.terminated[i]),
-                truncated=last and bool(batch.truncated[i]),
+                obs=episode.obs[t].copy(),
+                action=action,
+                reward=float(episode.rewards[t]),
+                next_obs=episode.obs[t + 1].copy(),
+                terminated=last and episode.terminated,
+                truncated=last and not episode.terminated,
             )
 
 
@@ -209,3 +236,130 @@ def check_episode(name: str, obs: npt.NDArray[Any], actions: npt.NDArray[Any], d
         raise ValueError(
             f"episode {name!r}: {len(obs)} observations for {len(actions)} actions; k actions need k + 1 observations"
         )
+
+
+@dataclass(frozen=True)
+class KeepLastObservation:
+    """A transition picker of d3rlpy that shows the observation which ended an episode.
+
+    d3rlpy's own picker writes zeros there. It does not matter to a target that stops at a terminal step, but it does to
+    whoever looks at what the last action led to.
+    """
+
+    def __call__(self, episode: Any, index: int) -> Any:
+        """The transition ``(x_t, a_t, r_t, x_{t+1})`` at ``index`` of a d3rlpy episode that :func:`to_d3rlpy` made.
+
+        Raises:
+            IndexError: the episode has no such transition.
+        """
+        if not 0 <= index < episode.transition_count:
+            raise IndexError(f"transition {index} of an episode with {episode.transition_count}")
+        terminal = bool(episode.terminated) and index == episode.transition_count - 1
+        action = episode.actions[index]
+        return load_library("d3rlpy.dataset", D3RLPY).Transition(
+            observation=episode.observations[index],
+            action=action,
+            reward=episode.rewards[index],
+            next_observation=episode.observations[index + 1],
+            next_action=np.zeros_like(action) if terminal else episode.actions[index + 1],
+            terminal=float(terminal),
+            interval=1,
+            rewards_to_go=episode.rewards[index:],
+        )
+
+
+def to_d3rlpy(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, *, previous_action: bool = True) -> Any:
+    """A ``d3rlpy.dataset.MDPDataset`` of ``batch.n_steps`` transitions, episodes in the batch's order.
+
+    Terminals are ``terminated``, timeouts are ``truncated & ~terminated`` (in a batch exactly one of the two holds).
+    Every episode carries all of its k + 1 observations:
+
+    * ended: k actions; the last transition is terminal and shows the observation that ended the episode
+      (:class:`KeepLastObservation`).
+    * cut: one closing row with the last observation, reward 0 and the filler action 0. d3rlpy does not count the last
+      row of a cut episode as a transition, so that without the closing row the last action would be lost, and with it
+      every episode of one action. The filler is never an action to learn from; it appears as ``next_action`` alone.
+
+    Actions are discrete, int64 ``[k, 1]``; the data set knows all A of them, taken or not. Observations and rewards
+    are float32. ``dataset.dump(file)``, the file opened as "w+b", and
+    ``ReplayBuffer.load(file, buffer, transition_picker=KeepLastObservation())`` keep everything.
+
+    Args:
+        batch: N episodes.
+        feature_map: phi of the reward.
+        weights: ``[d]`` of the reward.
+        previous_action: append the one-hot previous action, as the environments show it by default.
+
+    Raises:
+        ImportError: d3rlpy is not installed; the message says how to, beside a newer Gymnasium.
+        ValueError: as :func:`~cirl_gym.interop.step_rewards`.
+    """
+    episodes = shown_episodes(batch, feature_map, weights, previous_action)
+    d3rlpy = load_library("d3rlpy", D3RLPY)
+    # The constructor slices k rows per episode, which has no room for the last observation of an ended one. So it gets
+    # a single cut row, which has no transition and is not stored, to learn shapes and types from; the episodes follow.
+    dataset = d3rlpy.dataset.MDPDataset(
+        observations=episodes[0].obs[:1],
+        actions=episodes[0].actions[:1],
+        rewards=episodes[0].rewards[:1].astype(np.float32),
+        terminals=np.array([False]),
+        timeouts=np.array([True]),
+        transition_picker=KeepLastObservation(),
+        action_space=d3rlpy.ActionSpace.DISCRETE,
+        action_size=batch.n_actions,
+    )
+    for episode in episodes:
+        closing = int(not episode.terminated)
+        dataset.append_episode(
+            d3rlpy.dataset.Episode(
+                observations=episode.obs,
+                actions=np.append(episode.actions, [0] * closing).astype(np.int64)[:, None],
+                rewards=np.append(episode.rewards, [0.0] * closing).astype(np.float32)[:, None],
+                terminated=episode.terminated,
+            )
+        )
+    return dataset
+
+
+def to_imitation(
+    batch: Batch,
+    feature_map: FeatureMap,
+    weights: npt.ArrayLike,
+    *,
+    previous_action: bool = True,
+    cut_is_terminal: bool = False,
+) -> list[Any]:
+    """Demonstrations for BC, GAIL, AIRL, DAgger, density: a ``imitation.data.types.TrajectoryWithRew`` per episode.
+
+    ``obs`` is float32 ``[k+1, d + A]`` (or ``[k+1, d]``), ``acts`` int64 ``[k]`` and ``rews`` float64 ``[k]``, the
+    reward of an action being that of the outcome which followed it.
+
+    GAIL, AIRL and the density algorithms refuse episodes of unequal lengths unless they are made with
+    ``allow_variable_horizon=True``.
+
+    Args:
+        batch: N episodes.
+        feature_map: phi of the reward.
+        weights: ``[d]`` of the reward.
+        previous_action: append the one-hot previous action, as the environments show it by default.
+        cut_is_terminal: what `imitation` is to take for ``terminal``. False: that the process ended. True: that the
+            episode ended, by the process or by the end of watching, which is what `imitation`'s own collector writes
+            for an episode that ran into a time limit. A ``terminal`` last step becomes ``dones = True``: reward
+            networks that use ``done`` see it, and SQIL takes the value of what follows for zero.
+
+    Raises:
+        ImportError: `imitation` is not installed; the message says how to.
+        ValueError: as :func:`~cirl_gym.interop.step_rewards`.
+    """
+    episodes = shown_episodes(batch, feature_map, weights, previous_action)
+    types = load_library("imitation.data.types", IMITATION)
+    return [
+        types.TrajectoryWithRew(
+            obs=episode.obs,
+            acts=episode.actions,
+            infos=None,
+            terminal=cut_is_terminal or episode.terminated,
+            rews=episode.rewards,
+        )
+        for episode in episodes
+    ]

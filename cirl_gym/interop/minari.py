@@ -1,4 +1,4 @@
-"""Batches as Minari data sets: on this machine only, without pickle.
+"""Batches as Minari data sets and back, those of others among them: on this machine only, without pickle.
 
 Minari is an exchange format here, not where to keep data: :meth:`~cirl_gym.data.batch.Batch.save` writes the same a
 hundred times faster into a hundredth of the space (figures at :func:`to_minari`).
@@ -24,13 +24,13 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import observation
 from cirl_gym.interop.episodes import (
     MINARI,
+    Episode,
     check_episode,
     from_episodes,
     load_library,
-    shown_observations,
-    step_rewards,
+    shown_episodes,
 )
-from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+from cirl_gym.types import BoolArray, IntArray
 
 if TYPE_CHECKING:
     import gymnasium
@@ -40,6 +40,8 @@ METADATA = "cirl_gym"
 """Where in a data set's metadata stands what Minari itself has no place for."""
 SCHEMA = 1
 """Version of what stands there."""
+
+Ends = Literal["ended", "cut"]
 
 _ABOUT = ("author", "author_email", "code_permalink", "algorithm_name", "description")
 _NAME = re.compile(r"([-\w]+/)*[-\w]+-v\d+", re.ASCII)
@@ -83,9 +85,8 @@ def to_minari(
             as :func:`~cirl_gym.interop.step_rewards`. No part of a data set is left behind.
     """
     _check_about(name, about or {})
-    seen = shown_observations(batch, previous_action=previous_action)
-    earned = step_rewards(batch, feature_map, weights)
-    spaces_of_data = _spaces(batch, seen.shape[2], env)
+    episodes = shown_episodes(batch, feature_map, weights, previous_action)
+    spaces_of_data = _spaces(batch, episodes[0].obs.shape[1], env)
     minari, folder = _new_data_set(name)
     try:
         with warnings.catch_warnings():
@@ -93,7 +94,7 @@ def to_minari(
             warnings.filterwarnings("ignore", message=r"`\w+` is set to None|env_spec is None", category=UserWarning)
             dataset = minari.create_dataset_from_buffers(
                 dataset_id=name,
-                buffer=_buffers(minari, batch, seen, earned),
+                buffer=[_buffer(minari, episode) for episode in episodes],
                 env=env,
                 data_format="hdf5",
                 **spaces_of_data,
@@ -125,21 +126,16 @@ def _new_data_set(name: str) -> tuple[ModuleType, Path]:
     return minari, folder
 
 
-def _buffers(minari: Any, batch: Batch, seen: Float32Array, earned: FloatArray) -> list[Any]:
-    buffers = []
-    for i, length in enumerate(batch.lengths.tolist()):
-        ends = np.zeros((2, length), dtype=np.bool_)
-        ends[:, -1] = batch.terminated[i], batch.truncated[i]
-        buffers.append(
-            minari.data_collector.EpisodeBuffer(
-                observations=seen[i, : length + 1],
-                actions=batch.actions[i, :length],
-                rewards=earned[i, :length],
-                terminations=ends[0],
-                truncations=ends[1],
-            )
-        )
-    return buffers
+def _buffer(minari: Any, episode: Episode) -> Any:
+    ends = np.zeros((2, len(episode.actions)), dtype=np.bool_)
+    ends[:, -1] = episode.terminated, not episode.terminated
+    return minari.data_collector.EpisodeBuffer(
+        observations=episode.obs,
+        actions=episode.actions,
+        rewards=episode.rewards,
+        terminations=ends[0],
+        truncations=ends[1],
+    )
 
 
 def _spaces(batch: Batch, width: int, env: gymnasium.Env[Any, Any] | None) -> dict[str, spaces.Space[Any]]:
@@ -170,11 +166,6 @@ def _metadata(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, pre
         "low": feature_map.low.tolist(),
         "high": feature_map.high.tolist(),
     }
-
-
-# MERGED: Minari data sets as batches: what :func:`~cirl_gym.interop.to_minari` wrote, and those of others.
-
-Ends = Literal["ended", "cut"]
 
 
 @dataclass(frozen=True)
