@@ -52,7 +52,9 @@ def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArr
     judged = first_episodes(test, config.decisions)
     pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
     known = None if chances is None else chances[: len(judged)]
-    return held_out_likelihood(pool, found.posterior, train, found.cloning.log_probabilities(judged), known)
+    return held_out_likelihood(
+        pool, found.posterior, train, found.cloning.log_probabilities(judged), known, config.draws
+    )
 
 
 def measured_accuracy(chosen: Chosen, train: Batch, test: Batch, chances: FloatArray | None) -> Accuracy:

@@ -39,13 +39,13 @@ from irl.preferences.identified_set import (
 )
 from irl.preferences.inference import judged_preferences, spread_weights
 from irl.preferences.likelihood import PlanPool
-from irl.preferences.posterior import MemberFinding, PosteriorResult
+from irl.preferences.posterior import PosteriorResult
 from irl.result.records import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages
 from irl.stored_stages import stored_expert, stored_outcome_model
 from irl.studies.gammas import find_candidates
-from irl.studies.members import solved_members
+from irl.studies.members import MemberPosterior, solved_members, with_model_spread
 from irl.studies.windows import time_windows
 
 
@@ -77,7 +77,7 @@ class Fit:
     """Plans along the judged histories."""
     identified: IdentifiedSet
     cloning: CloningPolicy
-    members: tuple[MemberFinding, ...] = ()
+    members: tuple[MemberPosterior, ...] = ()
     """What each member of an ensemble of outcome models says; the posterior's intervals hold it."""
     windows: tuple[TimeWindow, ...] = ()
     """What the decisions of each window of time say, where windows were asked for."""
@@ -147,7 +147,7 @@ def fit(
             (:func:`cirl_gym.data.rules.masked`), or nothing can be learnt from them.
     """
     stored = stored or StoredParts()
-    modelling, _, looping, judging, copying = _generators(seed, "fit", 5)
+    modelling, solving, looping, judging, copying = _generators(seed, "fit", 5)
     horizon = config.horizon or train.horizon
     splits = (train.with_early_ends(horizon), validation.with_early_ends(horizon))
     # 4. The outcome model: phi(h, a), what would happen under each action.
@@ -159,7 +159,9 @@ def fit(
     world = Problem(imagined, feature_map, train.start, horizon, config.gamma, uniform_weights(signs), train)
     # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
     draw = partial(_generators, seed)
-    agent, world, config, choice = find_candidates(world, train, validation, signs, config, draw, run, stored)
+    (choosing,) = draw("discount factor", 1)
+    draws = {"solving": solving, "judging": judging, "choosing": choosing}
+    agent, world, config, choice = find_candidates(world, train, validation, signs, config, run, stored, **draws)
     # 7. mu of the expert; that of a candidate is read off psi.
     mu = expert_mu(phi_along(fitted.model, feature_map, train), train, config.gamma)
     # 8. Projection: the max-margin loop.
@@ -169,9 +171,12 @@ def fit(
     with run.stage("weights") as report:
         posterior, pool = judged_preferences(agent.psi, train, signs, config.posterior, judging, report)
         identified = _identified(agent, mu, loop, posterior, train, signs, config, draw("identified", 1)[0])
-    quality = quality_control(agent, world, signs, loop, posterior, config.quality, draw, run)
+    with run.stage("quality control"):
+        rng = draw("quality", 1)[0]
+        quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
     windows = _windows(agent, pool, signs, config, seed, run)
-    posterior, members = solved_members(posterior, world, train, signs, config, partial(_generators, seed), run, stored)
+    members = solved_members(world, train, signs, config, lambda number: draw(f"member {number}", 2), run, stored)
+    posterior = with_model_spread(posterior, members) if members else posterior
     with run.stage("behaviour cloning") as report:
         cloned = fit_cloning(train, validation, config.cloning, copying, report, rules=rules_of(imagined))
     mixture = closest_mixture(loop.mus, mu.mean)

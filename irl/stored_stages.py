@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from agents.expert import Expert, simulator_model
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
+from cirl_gym.files import StoredParts, read_json, write_json
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
-from irl.preferences.posterior import MemberFinding, PosteriorResult
-from irl.preferences.sampler import SamplerReport
 from irl.settings import DemoConfig
-
-Arrays = dict[str, npt.NDArray[Any]]
-_SAMPLER = "sampler."
 
 
 def stored_expert(stored: StoredParts, config: DemoConfig, compute: Callable[[], Expert]) -> Expert:
@@ -60,37 +53,3 @@ def stored_agent(
 ) -> SuccessorAgent:
     """Step 6: candidate policies in the world of the model."""
     return stored.stage(name, compute, SuccessorAgent.save, lambda path: SuccessorAgent.load(path, model))
-
-
-def stored_member(stored: StoredParts, number: int, compute: Callable[[], MemberFinding]) -> MemberFinding:
-    """Steps 5 to 9 in the world of one member of an ensemble."""
-    return stored.stage(f"member{number}.npz", compute, save_member, load_member)
-
-
-def save_member(found: MemberFinding, path: Path) -> None:
-    """Write a finding whole, every number as it is."""
-    posterior, sampler = found.posterior, found.posterior.sampler
-    arrays = {name: value for name, value in vars(posterior).items() if name != "sampler" and value is not None}
-    arrays |= {f"{_SAMPLER}{name}": value for name, value in (vars(sampler) if sampler else {}).items()}
-    arrays |= {"mu_expert": found.mu_expert, "mu_recovered": found.mu_recovered}
-    write_arrays(path, {name: np.asarray(value) for name, value in arrays.items()})
-
-
-def load_member(path: Path) -> MemberFinding:
-    """Read what :func:`save_member` wrote.
-
-    Raises:
-        ValueError: the file is not a whole finding; the message names it.
-    """
-    values: dict[str, Any] = {name: a if a.ndim else a.item() for name, a in read_arrays(path).items()}
-    own = {name.removeprefix(_SAMPLER): values.pop(name) for name in list(values) if name.startswith(_SAMPLER)}
-    try:
-        mus = [values.pop(name) for name in ("mu_expert", "mu_recovered")]
-        sampler = SamplerReport(**own) if own else None
-        posterior = PosteriorResult(**values, sampler=sampler)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a whole finding: {error!r}") from error
-    vectors = [*mus, posterior.mean, posterior.median, posterior.low, posterior.high, posterior.best]
-    if len({np.shape(vector) for vector in vectors}) > 1:
-        raise ValueError(f"{path} is not a whole finding: its weights and its mus differ in length")
-    return MemberFinding(mus[0], mus[1], posterior)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.data.batch import Batch, evenly_spaced_rows
+from cirl_gym.data.batch import Batch
 from cirl_gym.types import FloatArray, IntArray
 from irl.checks.metrics import accuracy_by_step
 from irl.preferences.inference import Psi
@@ -57,8 +57,7 @@ def first_episodes(batch: Batch, decisions: int) -> Batch:
 
 def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: HeldOutConfig) -> PlanPool:
     """Plans along held-out histories, optimal for the posterior mean and for some draws evenly spread over them."""
-    rows = evenly_spaced_rows(len(posterior.draws), config.plans)
-    weights = [posterior.mean, *posterior.draws[rows]]
+    weights = [posterior.mean, *posterior.thinned(config.plans)[0]]
     return PlanPool(batch, np.stack([psi(w, config.width) for w in weights]))
 
 
@@ -97,13 +96,12 @@ def held_out_likelihood(
             was never seen is not impossible.
         cloning: ``[N, T, A]`` log-probabilities of behaviour cloning along the held-out episodes.
         expert: ``[N, T, A]`` the simulated experts' chances along them; None where they are not known.
-        draws: posterior draws over which chances are averaged, evenly spread over them.
+        draws: of the posterior over which chances are averaged (:attr:`HeldOutConfig.draws`).
 
     Raises:
         ValueError: shapes do not match, or a number is no log-probability.
     """
     batch = pool.batch
-    rows = evenly_spaced_rows(len(posterior.draws), draws)
     frequencies = constant_chances(train, more=1.0)
     known = None if expert is None else np.log(np.maximum(expert, _TINY))
 
@@ -114,7 +112,7 @@ def held_out_likelihood(
         decisions=batch.n_steps,
         patients=len(set(batch.groups)),
         cirl=said(action_log_likelihood(pool.q(posterior.mean), batch, [posterior.kappa_mean])[0]),
-        averaged=said(averaged_log_likelihood(pool, posterior.draws[rows], posterior.kappa_draws[rows])),
+        averaged=said(averaged_log_likelihood(pool, *posterior.thinned(draws))),
         cloning=said(taken_log_probabilities(cloning, batch)),
         frequencies=said(taken_log_probabilities(log_chances(frequencies, batch), batch)),
         chance=said(taken_log_probabilities(even_log_chances(batch), batch)),

@@ -13,7 +13,6 @@ the feature expectations by what they differ in on average over all preferences 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,10 +25,9 @@ from cirl_gym.data.features import checked_signs, draw_weights, keep_signs
 from cirl_gym.data.rollout import rollout
 from cirl_gym.types import Float32Array, FloatArray
 from cirl_gym.worlds.world import CounterfactualWorld
-from irl.max_margin.loop import MaxMarginResult
-from irl.preferences.posterior import PosteriorResult
+from irl.max_margin import MaxMarginResult
+from irl.preferences import PosteriorResult
 from irl.result.records import Quality
-from irl.stages import Stages
 
 SURE = 3.0
 """By chance alone a difference is larger than so many standard errors once in 400 times."""
@@ -51,9 +49,9 @@ class QualityConfig:
     episodes: int = 2
     """Noisy courses from each first observation."""
     limit: float | None = 0.05
-    """Share of the full discounted range that :meth:`PlanQuality.check` lets pass; None: everything. Measured in the
-    simulator, in value: .002 with the settings as they are, .006 with ``--quick``, .11 for a network that has learnt
-    nothing and .22 without a search."""
+    """Share of the full discounted range that :meth:`PlannedAndReached.check` lets pass; None: everything. Measured in
+    the simulator, in value: .002 with the settings as they are, .006 with ``--quick``, .11 for a network that has
+    learnt nothing and .22 without a search."""
 
     def __post_init__(self) -> None:
         if self.weights < 1 or self.starts < 1 or self.episodes < 2:
@@ -62,8 +60,128 @@ class QualityConfig:
             raise ValueError(f"QualityConfig.limit must be positive and finite, or None, got {self.limit}")
 
 
+def quality_control(
+    agent: SuccessorAgent,
+    problem: Problem,
+    signs: FloatArray,
+    loop: MaxMarginResult,
+    posterior: PosteriorResult,
+    config: QualityConfig,
+    rng: np.random.Generator,
+) -> Quality:
+    """Compare what plans promise with what policies reach, for weights of the loop, the posterior and everywhere.
+
+    Args:
+        agent: plans and policies.
+        problem: the world model that it was trained in.
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        loop: its last weights are looked at.
+        posterior: its mean and some of its draws are.
+        config: how closely is looked, and what is too much.
+        rng: weights, first observations and noise.
+
+    Raises:
+        ValueError: planning does not keep what it promises.
+    """
+    weights = probed_weights(signs, _near(loop, posterior, config.weights, rng), config.weights, rng)
+    # A policy's search costs as much more as there are more actions: with many, fewer courses are looked at.
+    starts = max(min(config.starts, 2 * config.starts // problem.model.n_actions), 1)
+    measured = planned_and_reached(agent, problem, weights, rng, replace(config, starts=starts))
+    measured.check(config.limit)
+    return measured.summary(config.limit)
+
+
+def probed_weights(signs: FloatArray, near: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
+    """Preferences ``[n, d]`` to look at: up to half of them from those that matter, the others from everywhere.
+
+    Args:
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        near: ``[M, d]`` preferences that matter, such as the loop's and the posterior's; drawn without repetition.
+        n: how many.
+        rng: what is drawn.
+
+    Raises:
+        ValueError: ``n`` is below 1, or ``near`` has another number of features.
+    """
+    allowed = checked_signs(signs)
+    if n < 1 or near.ndim != 2 or near.shape[1] != len(allowed):
+        raise ValueError(f"n must be at least 1 and near [M, {len(allowed)}], got {n} and {near.shape}")
+    chosen = near[rng.permutation(len(near))[: n // 2]]
+    return np.concatenate([keep_signs(chosen, allowed), draw_weights(allowed, rng, n - len(chosen))])
+
+
+def planned_and_reached(
+    agent: SuccessorAgent,
+    problem: Problem,
+    weights: FloatArray,
+    rng: np.random.Generator,
+    config: QualityConfig | None = None,
+) -> PlannedAndReached:
+    """Let the agent's policies act in its own world model, and compare with what it reads off for them.
+
+    An end is not drawn: what comes after it counts with the chance of getting there, which is the same expectation
+    with less noise, and none at all along the expected course.
+
+    Args:
+        agent: plans and policies.
+        problem: the world model that it was trained in, and where episodes start.
+        weights: ``[M, d]`` preferences of any scale.
+        rng: first observations and noise.
+        config: how many of both; how many weights are looked at is up to ``weights``.
+
+    Raises:
+        ValueError: a preference is not possible.
+    """
+    config = config or QualityConfig()
+    scaled = np.stack([agent.checked_weights(w) for w in weights])
+    m, s, e = len(scaled), config.starts, config.episodes
+    order = rng.permutation(len(problem.starts))
+    first = problem.starts[np.resize(order, m * s)]
+    seed = int(rng.integers(2**63 - 1))
+    calm = _reached(agent, problem, scaled, first, "expected", seed).reshape(m, s, -1)
+    noisy = _reached(agent, problem, scaled, np.repeat(first, e, axis=0), "sampled", seed).reshape(m, s, e, -1)
+    values = np.einsum("msed,md->mse", noisy, scaled)
+    narrow = copy.copy(agent)
+    narrow.width = 1
+    each = list(zip(scaled, first.reshape(m, s, -1), strict=True))
+    return PlannedAndReached(
+        weights=scaled,
+        planned=np.stack([agent.mu(w, starts) for w, starts in each]),
+        expected=calm.mean(axis=1),
+        sampled=noisy.mean(axis=(1, 2)),
+        # Of a mean over given first observations: chance is what differs between courses from the same one.
+        mu_error=np.sqrt(noisy.var(axis=2, ddof=1).mean(axis=1) / (s * e)),
+        value_error=np.sqrt(values.var(axis=2, ddof=1).mean(axis=1) / (s * e)),
+        greedy=np.stack([narrow.mu(w, starts) for w, starts in each]),
+        full=float(np.sum(agent.gamma ** np.arange(agent.horizon))),
+    )
+
+
+def _reached(
+    agent: SuccessorAgent,
+    problem: Problem,
+    weights: FloatArray,
+    first: Float32Array,
+    outcome: Literal["expected", "sampled"],
+    seed: int,
+) -> FloatArray:
+    """``[n, d]`` mu of the courses that begin at ``first [n, D]``, an equal share of them for each of the weights."""
+    own = np.repeat(weights, len(first) // len(weights), axis=0)
+    world = EndlessWorld(CounterfactualWorld(problem.model, first, problem.horizon, outcome=outcome))
+    rng = np.random.default_rng(seed)
+    played = rollout(world, SuccessorPolicy(agent, own, None, rng), len(first), rng)
+    return mu_along(problem, played)
+
+
+def _near(loop: MaxMarginResult, posterior: PosteriorResult, n: int, rng: np.random.Generator) -> FloatArray:
+    """``[M, d]`` the weights of at most ``n`` last rounds, and as many of the posterior: its mean and draws."""
+    path = np.stack([done.w for done in loop.rounds[-n:]])
+    drawn = posterior.draws[rng.integers(len(posterior.draws), size=len(path) - 1)]
+    return np.concatenate([path, posterior.mean[None], drawn])
+
+
 @dataclass(frozen=True)
-class PlanQuality:
+class PlannedAndReached:
     """What plans promise and policies reach, for M preferences; differences are shares of the full discounted range.
 
     An outcome that is always at the upper end of its range has a feature expectation of ``full``, the sum of gamma^t
@@ -96,9 +214,9 @@ class PlanQuality:
             array = getattr(self, name)
             wanted = shape[:1] if name == "value_error" else shape
             if len(shape) != 2 or array.shape != wanted or not np.isfinite(array).all():
-                raise ValueError(f"PlanQuality.{name} must be {wanted} finite numbers, got {array}")
+                raise ValueError(f"PlannedAndReached.{name} must be {wanted} finite numbers, got {array}")
         if not shape[0] or not 0 < self.full < np.inf or min(self.mu_error.min(), self.value_error.min()) < 0:
-            raise ValueError("PlanQuality: one preference at least, full above 0, and no standard error below 0")
+            raise ValueError("PlannedAndReached: one preference at least, full above 0, and no standard error below 0")
 
     @property
     def expected_difference(self) -> FloatArray:
@@ -168,6 +286,20 @@ class PlanQuality:
             "limit by --quality-limit (FitConfig.quality)"
         )
 
+    def summary(self, limit: float | None) -> Quality:
+        """What is recorded of it, beside the limit that it was held to."""
+        return Quality(
+            weights=len(self.weights),
+            expected=self.expected_difference.max(),
+            sampled=self.sampled_difference.max(),
+            noise=self.noise.max(),
+            systematic=self.systematic_difference,
+            value=self.proven_value_difference.max(),
+            promised=self.value_difference.max(),
+            search_gain=self.search_gain.mean(),
+            limit=limit,
+        )
+
     def _largest(self, mu: FloatArray) -> FloatArray:
         largest: FloatArray = np.abs(mu).max(axis=1) / self.full
         return largest
@@ -177,142 +309,5 @@ class PlanQuality:
         return values
 
 
-def probed_weights(signs: FloatArray, near: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
-    """Preferences ``[n, d]`` to look at: up to half of them from those that matter, the others from everywhere.
-
-    Args:
-        signs: ``[d]`` of -1, 0 (free) and 1.
-        near: ``[M, d]`` preferences that matter, such as the loop's and the posterior's; drawn without repetition.
-        n: how many.
-        rng: what is drawn.
-
-    Raises:
-        ValueError: ``n`` is below 1, or ``near`` has another number of features.
-    """
-    allowed = checked_signs(signs)
-    if n < 1 or near.ndim != 2 or near.shape[1] != len(allowed):
-        raise ValueError(f"n must be at least 1 and near [M, {len(allowed)}], got {n} and {near.shape}")
-    chosen = near[rng.permutation(len(near))[: n // 2]]
-    return np.concatenate([keep_signs(chosen, allowed), draw_weights(allowed, rng, n - len(chosen))])
-
-
-def measured_quality(
-    agent: SuccessorAgent,
-    problem: Problem,
-    weights: FloatArray,
-    rng: np.random.Generator,
-    config: QualityConfig | None = None,
-) -> PlanQuality:
-    """Let the agent's policies act in its own world model, and compare with what it reads off for them.
-
-    An end is not drawn: what comes after it counts with the chance of getting there, which is the same expectation
-    with less noise, and none at all along the expected course.
-
-    Args:
-        agent: plans and policies.
-        problem: the world model that it was trained in, and where episodes start.
-        weights: ``[M, d]`` preferences of any scale.
-        rng: first observations and noise.
-        config: how many of both; how many weights are looked at is up to ``weights``.
-
-    Raises:
-        ValueError: a preference is not possible.
-    """
-    config = config or QualityConfig()
-    scaled = np.stack([agent.checked_weights(w) for w in weights])
-    m, s, e = len(scaled), config.starts, config.episodes
-    order = rng.permutation(len(problem.starts))
-    first = problem.starts[np.resize(order, m * s)]
-    seed = int(rng.integers(2**63 - 1))
-    calm = _reached(agent, problem, scaled, first, "expected", seed).reshape(m, s, -1)
-    noisy = _reached(agent, problem, scaled, np.repeat(first, e, axis=0), "sampled", seed).reshape(m, s, e, -1)
-    values = np.einsum("msed,md->mse", noisy, scaled)
-    narrow = copy.copy(agent)
-    narrow.width = 1
-    each = list(zip(scaled, first.reshape(m, s, -1), strict=True))
-    return PlanQuality(
-        weights=scaled,
-        planned=np.stack([agent.mu(w, starts) for w, starts in each]),
-        expected=calm.mean(axis=1),
-        sampled=noisy.mean(axis=(1, 2)),
-        # Of a mean over given first observations: chance is what differs between courses from the same one.
-        mu_error=np.sqrt(noisy.var(axis=2, ddof=1).mean(axis=1) / (s * e)),
-        value_error=np.sqrt(values.var(axis=2, ddof=1).mean(axis=1) / (s * e)),
-        greedy=np.stack([narrow.mu(w, starts) for w, starts in each]),
-        full=float(np.sum(agent.gamma ** np.arange(agent.horizon))),
-    )
-
-
-def _reached(
-    agent: SuccessorAgent,
-    problem: Problem,
-    weights: FloatArray,
-    first: Float32Array,
-    outcome: Literal["expected", "sampled"],
-    seed: int,
-) -> FloatArray:
-    """``[n, d]`` mu of the courses that begin at ``first [n, D]``, an equal share of them for each of the weights."""
-    own = np.repeat(weights, len(first) // len(weights), axis=0)
-    world = EndlessWorld(CounterfactualWorld(problem.model, first, problem.horizon, outcome=outcome))
-    rng = np.random.default_rng(seed)
-    played = rollout(world, SuccessorPolicy(agent, own, None, rng), len(first), rng)
-    return mu_along(problem, played)
-
-
 def _listed(numbers: FloatArray) -> str:
     return f"({', '.join(f'{number:.3g}' for number in numbers)})"
-
-
-# MERGED: Quality control within a run: the solved world model is put to the test, and the run stops where it fails.
-
-
-def quality_control(
-    agent: SuccessorAgent,
-    world: Problem,
-    signs: FloatArray,
-    loop: MaxMarginResult,
-    posterior: PosteriorResult,
-    config: QualityConfig,
-    draw: Callable[[str, int], list[np.random.Generator]],
-    run: Stages,
-) -> Quality:
-    """Compare what plans promise with what policies reach, for weights of the loop, the posterior and everywhere.
-
-    Args:
-        agent: plans and policies.
-        world: the world model that it was trained in.
-        signs: ``[d]`` of -1, 0 (free) and 1.
-        loop: its last weights are looked at.
-        posterior: its mean and some of its draws are.
-        config: how closely is looked, and what stops the run.
-        draw: (part of the run, n) -> n generators, the same at every call.
-        run: shows and times the stage.
-
-    Raises:
-        ValueError: planning does not keep what it promises.
-    """
-    with run.stage("quality control"):
-        (rng,) = draw("quality", 1)
-        weights = probed_weights(signs, _near(loop, posterior, config.weights, rng), config.weights, rng)
-        # A policy's search costs as much more as there are more actions: with many, fewer courses are looked at.
-        starts = max(min(config.starts, 2 * config.starts // world.model.n_actions), 1)
-        found = measured_quality(agent, world, weights, rng, replace(config, starts=starts))
-        found.check(config.limit)
-    return Quality(
-        weights=len(found.weights),
-        expected=found.expected_difference.max(),
-        sampled=found.sampled_difference.max(),
-        noise=found.noise.max(),
-        systematic=found.systematic_difference,
-        value=found.proven_value_difference.max(),
-        promised=found.value_difference.max(),
-        search_gain=found.search_gain.mean(),
-        limit=config.limit,
-    )
-
-
-def _near(loop: MaxMarginResult, posterior: PosteriorResult, n: int, rng: np.random.Generator) -> FloatArray:
-    """``[M, d]`` the weights of at most ``n`` last rounds, and as many of the posterior: its mean and draws."""
-    path = np.stack([done.w for done in loop.rounds[-n:]])
-    drawn = posterior.draws[rng.integers(len(posterior.draws), size=len(path) - 1)]
-    return np.concatenate([path, posterior.mean[None], drawn])

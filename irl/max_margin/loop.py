@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from cirl_gym.data.features import checked_signs, keep_signs, normalised
 from cirl_gym.types import FloatArray, Policy
-from irl.max_margin.projection import project
 
+SAME = 1e-12
+"""Two feature expectations whose distance is below this share of their size are the same policy's."""
 STALL = 1e-9
 """A round that lowers the margin by less than this share of it has not lowered it."""
 
@@ -30,6 +31,46 @@ REASONS: Mapping[Stop, str] = {
     "enough": "a round changed little",
 }
 """Why the loop ended, in words."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """mu_E projected onto the segment from bar to mu (paper, Algorithm 1, line 10)."""
+
+    bar: FloatArray
+    """``[d]`` the nearest point of the segment to mu_E."""
+    clipped: float
+    """The factor used, within [0, 1]."""
+    raw: float
+    """The factor before clipping; outside [0, 1] the solver or mu is off (optimal policies never give less than 0)."""
+    margin: float
+    """Distance from mu_E to the new bar, 2-norm, of the vectors themselves and not of scaled ones."""
+
+
+def project(mu_expert: FloatArray, bar: FloatArray, mu: FloatArray) -> Projection | None:
+    """Move bar towards mu, as near to mu_E as the segment between them allows.
+
+    The paper projects onto the whole line. A point outside the segment is the feature expectation of no mixture of
+    policies, so the factor is kept within [0, 1].
+
+    Args:
+        mu_expert: ``[d]`` mu_E.
+        bar: ``[d]`` the point reached so far.
+        mu: ``[d]`` feature expectation of the newest policy.
+
+    Returns:
+        The step, or None where mu equals bar: there is no line to project onto, and no new policy.
+    """
+    d = mu - bar
+    scale = max(float(np.abs(vector).max()) for vector in (mu_expert, bar, mu))
+    size = float(np.abs(d).max())
+    if size <= SAME * scale:
+        return None
+    along = d / size  # first, so that the square of a tiny step does not become zero
+    raw = float(along @ ((mu_expert - bar) / size)) / float(along @ along)
+    clipped = min(max(raw, 0.0), 1.0)
+    moved = bar + clipped * d
+    return Projection(moved, clipped, raw, float(np.linalg.norm(mu_expert - moved)))
 
 
 class Solution(Protocol):
@@ -151,7 +192,7 @@ def max_margin(
     Args:
         mu_expert: ``[d]`` mu_E.
         solve: gives a policy that is optimal for weights ``[d]`` of L1 norm 1, and its mu.
-        w0: ``[d]`` initial weights, of any scale (see :func:`irl.max_margin.projection.draw_weights`).
+        w0: ``[d]`` initial weights, of any scale (see :func:`cirl_gym.data.features.draw_weights`).
         rounds: largest number of rounds after round 0.
         tolerance: epsilon, the margin at which the loop has converged.
         signs: ``[d]`` of -1, 0 (free) and 1; default: all free.
@@ -162,7 +203,8 @@ def max_margin(
         ValueError: shapes differ, an argument is out of range, w0 is zero or breaks a fixed sign, or ``solve``
             answers with a mu that is not ``[d]`` finite numbers.
     """
-    _check_limits(rounds, tolerance)
+    if rounds < 0 or not tolerance >= 0:
+        raise ValueError(f"rounds and tolerance must not be negative, got {rounds} and {tolerance}")
     mu_expert, w, allowed = _checked_start(mu_expert, w0, signs)
     done: list[Round] = []
     policies: list[Policy] = []
@@ -173,10 +215,10 @@ def max_margin(
         found = solve(w.copy())
         mu = _checked_mu(found.mu, len(mu_expert), len(done))
         step = project(mu_expert, bar, mu) if done else None
-        bar = mu if not done else bar if step is None else step.bar
-        factors: tuple[float | None, float | None] = (None, None) if step is None else (step.clipped, step.raw)
+        bar = step.bar if step else bar if done else mu
         margin, distance = (float(np.linalg.norm(mu_expert - point)) for point in (bar, mu))
-        done.append(Round(len(done), w, mu, *factors, margin, distance, time.perf_counter() - begin))
+        clipped, raw = (step.clipped, step.raw) if step else (None, None)
+        done.append(Round(len(done), w, mu, clipped, raw, margin, distance, time.perf_counter() - begin))
         policies.append(found.policy)
         if progress is not None:
             progress(done[-1])
@@ -187,11 +229,6 @@ def max_margin(
         if stop is None:
             w = normalised(direction)
     return MaxMarginResult(mu_expert, tuple(done), tuple(policies), bar, stop)
-
-
-def _check_limits(rounds: int, tolerance: float) -> None:
-    if rounds < 0 or not tolerance >= 0:
-        raise ValueError(f"rounds and tolerance must not be negative, got {rounds} and {tolerance}")
 
 
 def _checked_start(

@@ -1,1 +1,38 @@
-"""TODO."""
+"""What the experts' decisions say of the weights: likelihood, posterior with intervals, and what no data can tell.
+
+Experts choose by softmax(kappa Q), and Q of any weights is at hand for a pool of plans, so that a posterior costs no
+new solving: on a grid for two weights, by a sampler for more. The identified set holds all weights under which the
+experts fall short of the best policy found by no more than error explains. Nothing here knows an agent.
+"""
+
+from irl.preferences.identified_set import (
+    IdentifiedSet,
+    expert_regret_bound,
+    identified_set,
+    not_identifiable,
+    regret,
+    sampling_tolerance,
+)
+from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
+from irl.preferences.likelihood import PlanPool, action_log_likelihood, bootstrap_weights, by_group
+from irl.preferences.posterior import PosteriorResult, SamplerReport, grid_posterior, sample_posterior
+
+__all__ = [
+    "IdentifiedSet",
+    "PlanPool",
+    "PosteriorConfig",
+    "PosteriorResult",
+    "SamplerReport",
+    "action_log_likelihood",
+    "bootstrap_weights",
+    "by_group",
+    "expert_regret_bound",
+    "grid_posterior",
+    "identified_set",
+    "infer_preferences",
+    "judged_preferences",
+    "not_identifiable",
+    "regret",
+    "sample_posterior",
+    "sampling_tolerance",
+]

@@ -1,4 +1,9 @@
-"""Likelihood of the expert's actions under softmax(kappa w . psi(h, .; w)), by episode and by group."""
+"""Likelihood of the expert's actions under softmax(kappa w . psi(h, .; w)), by episode and by group.
+
+The psi of a plan does not depend on weights; weights only decide which plan is best. For a pool of plans the best value
+Q(h, a; w) = max over the pool of w . psi(h, a) is therefore at hand for every w, without solving anything again. It is
+never above the true optimum of the world model, and the more plans, the nearer.
+"""
 
 from __future__ import annotations
 
@@ -127,14 +132,6 @@ def bootstrap_weights(groups: int, draws: int, rng: np.random.Generator) -> Floa
     return scaled
 
 
-# MERGED: Successor features of many plans along the expert's histories, so that any weights can be judged at once.
-#
-# The psi of a plan does not depend on weights; weights only decide which plan is best. For a pool of plans the best
-# value Q(h, a; w) = max over the pool of w . psi(h, a) is therefore at hand for every w, without solving anything
-# again.
-# It is never above the true optimum of the world model, and the more plans, the nearer.
-
-
 def constant_chances(batch: Batch, more: float = 0.0) -> FloatArray:
     """``[A]`` the chances that make a batch's decisions likeliest, if they are the same at every step.
 
@@ -183,7 +180,7 @@ def even_log_chances(batch: Batch) -> FloatArray:
 
 @dataclass(frozen=True)
 class PlanPool:
-    """psi of J plans for every history and action of a batch.
+    """psi of J plans for every history and action of a batch, so that any weights can be judged at once.
 
     Raises:
         ValueError: shapes do not match, or a number where an action was taken is not finite.

@@ -12,6 +12,7 @@ decisions support it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -20,7 +21,7 @@ import numpy as np
 
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem, fit_successor
-from cirl_gym.data.batch import Batch, evenly_spaced_rows
+from cirl_gym.data.batch import Batch
 from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray
 from irl.checks.held_out import HeldOutConfig, averaged_log_likelihood, held_out_plans
@@ -31,8 +32,6 @@ from irl.result.records import GammaChoice, GammaTried, check_gammas
 from irl.settings import FitConfig
 from irl.stages import Stages
 from irl.stored_stages import stored_agent
-
-_DRAWS = 200
 
 
 class Solver(Protocol):
@@ -96,10 +95,9 @@ def held_out_log_likelihood(solved: Solved[Agent], batch: Batch, width: int | No
     At the posterior means of weights and kappa alone, weights that are hardly known would be taken at their word, and
     a discount factor that leaves them more open would lose for its false confidence, not for its fit.
     """
-    posterior = solved.posterior
-    rows = evenly_spaced_rows(len(posterior.draws), _DRAWS)
-    pool = held_out_plans(partial(solved.agent.psi, batch), posterior, batch, HeldOutConfig(width=width))
-    return averaged_log_likelihood(pool, posterior.draws[rows], posterior.kappa_draws[rows])
+    config = HeldOutConfig(width=width)
+    pool = held_out_plans(partial(solved.agent.psi, batch), solved.posterior, batch, config)
+    return averaged_log_likelihood(pool, *solved.posterior.thinned(config.draws))
 
 
 def compared(
@@ -115,74 +113,69 @@ def compared(
     tried = []
     for gamma, posterior, own, average in zip(gammas, posteriors, said, mean, strict=True):
         difference, error = per_decision(own - said[best], held_out)
-        intervals = tuple(zip(posterior.low.tolist(), posterior.high.tolist(), strict=True))
         numbers = (gamma, float(average), min(difference, 0.0), error)
-        tried.append(GammaTried(*numbers, tuple(posterior.mean.tolist()), intervals, posterior.kappa_mean))
+        weights = tuple(posterior.mean.tolist())
+        tried.append(GammaTried(*numbers, weights, posterior.intervals, posterior.kappa_mean))
     chosen = max(one.gamma for one in tried if one.tied)
     return GammaChoice(chosen, tuple(tried), held_out.n_steps, len(set(held_out.groups)))
-
-
-# MERGED: Step 6: candidate policies under the discount factor that is given, or under the one that held-out decisions
-# choose.
-#
-# The outcome model knows of no discount factor and is fitted once. All else is solved anew under each: the candidate
-# policies, the plans along the histories, the posterior. Every discount factor draws the same random numbers, so that
-# one
-# that was chosen finds what a run that was given it finds.
-
-Draw = Callable[[str, int], list[np.random.Generator]]
-"""(part of the run, n) -> n generators, the same at every call."""
 
 
 class Candidates(NamedTuple):
     """Candidate policies, and the problem and the settings that they belong to."""
 
     agent: SuccessorAgent
-    world: Problem
+    problem: Problem
     config: FitConfig
     choice: GammaChoice | None
     """None where the discount factor was given."""
 
 
 def find_candidates(
-    world: Problem,
+    problem: Problem,
     train: Batch,
     validation: Batch,
     signs: FloatArray,
     config: FitConfig,
-    draw: Draw,
     run: Stages,
     stored: StoredParts,
+    *,
+    solving: np.random.Generator,
+    judging: np.random.Generator,
+    choosing: np.random.Generator,
 ) -> Candidates:
-    """Solve the world model under the settings' discount factor, or under each of several, of which one is taken.
+    """Step 6: candidate policies under the settings' discount factor, or under the one that held-out decisions choose.
+
+    The outcome model knows of no discount factor and is fitted once. All else is solved anew under each: the candidate
+    policies, the plans along the histories, the posterior. Every discount factor draws the same random numbers, so
+    that one that was chosen finds what a run that was given it finds.
 
     Args:
-        world: the world model; its discount factor is that of the settings.
+        problem: the world model; its discount factor is that of the settings.
         train: episodes whose decisions the posterior is of.
         validation: episodes whose decisions choose.
         signs: ``[d]`` of -1, 0 (free) and 1.
         config: how.
-        draw: generators of the run, by part.
         run: shows and times the stage.
-        stored: what is stored of the same run, begun before.
+        stored: agents that the same run, begun before, has trained.
+        solving: of the candidate policies; each discount factor draws from a copy.
+        judging: of the posterior; each discount factor draws from a copy, so that it is left as it was.
+        choosing: which of the validation episodes choose.
 
     Raises:
         ValueError: the world cannot be solved, or there are fewer than two patients to choose by.
     """
     if not config.choose_gamma:
         with run.stage("candidate policies") as report:
-            learnt = partial(fit_successor, world, config.agent, draw("fit", 5)[1], report)
-            agent = stored_agent(stored, world.model, learnt)
-        return Candidates(agent, world, config, None)
+            learnt = partial(fit_successor, problem, config.agent, solving, report)
+            return Candidates(stored_agent(stored, problem.model, learnt), problem, config, None)
 
     def solve(gamma: float) -> Solved[SuccessorAgent]:
-        _, solving, _, judging, _ = draw("fit", 5)
-        learnt = partial(fit_successor, replace(world, gamma=gamma), config.agent, solving)
-        agent = stored_agent(stored, world.model, learnt, f"agent_gamma_{gamma!r}.npz")
-        return Solved(agent, judged_preferences(agent.psi, train, signs, config.posterior, judging)[0])
+        learnt = partial(fit_successor, replace(problem, gamma=gamma), config.agent, deepcopy(solving))
+        agent = stored_agent(stored, problem.model, learnt, f"agent_gamma_{gamma!r}.npz")
+        return Solved(agent, judged_preferences(agent.psi, train, signs, config.posterior, deepcopy(judging))[0])
 
-    held_out = judged_episodes(validation, config.posterior.decisions, draw("discount factor", 1)[0])
+    held_out = judged_episodes(validation, config.posterior.decisions, choosing)
     with run.stage("discount factor") as report:
         choice, solved = choose_gamma(solve, config.choose_gamma, held_out, config.posterior.near_width, report)
     chosen = replace(config, gamma=choice.chosen, choose_gamma=())
-    return Candidates(solved.agent, replace(world, gamma=choice.chosen), chosen, choice)
+    return Candidates(solved.agent, replace(problem, gamma=choice.chosen), chosen, choice)

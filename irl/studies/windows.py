@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
-from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.types import FloatArray
 from irl.preferences.inference import PosteriorConfig, Psi, near_weights, posterior_of
 from irl.preferences.likelihood import PlanPool, action_log_likelihood
 from irl.preferences.posterior import TAILS, PosteriorResult
-from irl.result.records import Change, Interval, TimeWindow, WindowWeights, check_starts
+from irl.result.records import Change, TimeWindow, WindowWeights, check_starts
 
 FEWEST_DECISIONS, FEWEST_PATIENTS = 50, 10
 """A window with fewer is named and not fitted: how patients differ cannot be told from fewer."""
@@ -28,6 +27,9 @@ NEAR_ENOUGH = 0.002
 _ROUNDS = 2
 _INFLUENCE_DRAWS, _COMPARED_DRAWS = 400, 1000
 _NORMAL_TAIL = 1.6448536269514722
+
+Span: TypeAlias = tuple[int, int | None]
+"""First step of a window and the step after its last; None: to the end of the episodes."""
 
 
 def time_windows(
@@ -55,35 +57,32 @@ def time_windows(
         ValueError: the starts do not rise from 0 on.
     """
     check_starts(starts)
-    ends = [*starts[1:], None]
-    inside = [window_pool(pool, first, end) for first, end in zip(starts, ends, strict=True)]
+    spans: list[Span] = list(zip(starts, [*starts[1:], None], strict=True))
+    inside = [window_pool(pool, *span) for span in spans]
     fitted = [i for i, part in enumerate(inside) if part is not None and _enough(part)]
-    pool = _with_near_plans(psi, pool, [(starts[i], ends[i]) for i in fitted], signs, config, rng)
+    pool = _with_near_plans(psi, pool, [spans[i] for i in fitted], signs, config, rng)
     posteriors: dict[int, PosteriorResult] = {}
-    parts: dict[int, PlanPool] = {}
+    influence: dict[int, dict[str, FloatArray]] = {}
     for done, i in enumerate(fitted):
-        part = window_pool(pool, starts[i], ends[i])
-        assert part is not None
-        parts[i], posteriors[i] = part, posterior_of(part, signs, config, rng)
+        part = _part(pool, spans[i])
+        posteriors[i] = posterior_of(part, signs, config, rng)
+        influence[i] = patient_influence(part, posteriors[i])
         if progress is not None:
             progress(done + 1, len(fitted))
-    influence = {i: patient_influence(parts[i], posteriors[i]) for i in fitted}
-    changes = {
-        b: change(posteriors[a], posteriors[b], influence[a], influence[b])
-        for a, b in pairwise(range(len(starts)))
-        if a in posteriors and b in posteriors
-    }
-    return tuple(
-        TimeWindow(
-            first,
-            None if end is None else end - 1,
-            0 if part is None else part.batch.n_steps,
-            0 if part is None else len(set(part.batch.groups)),
-            _weights(posteriors[i]) if i in posteriors else None,
-            changes.get(i),
+
+    def recorded(i: int) -> TimeWindow:
+        (first, end), part, posterior = spans[i], inside[i], posteriors.get(i)
+        both = posterior is not None and i - 1 in posteriors
+        return TimeWindow(
+            from_=first,
+            to=None if end is None else end - 1,
+            decisions=0 if part is None else part.batch.n_steps,
+            patients=0 if part is None else len(set(part.batch.groups)),
+            found=None if posterior is None else _weights(posterior),
+            changes=change(posteriors[i - 1], posteriors[i], influence[i - 1], influence[i]) if both else None,
         )
-        for i, (first, end, part) in enumerate(zip(starts, ends, inside, strict=True))
-    )
+
+    return tuple(map(recorded, range(len(spans))))
 
 
 def window_pool(pool: PlanPool, first: int, end: int | None) -> PlanPool | None:
@@ -95,22 +94,22 @@ def window_pool(pool: PlanPool, first: int, end: int | None) -> PlanPool | None:
     batch = pool.batch
     end = batch.horizon if end is None else min(end, batch.horizon)
     lengths = np.clip(batch.lengths - first, 0, max(end - first, 0))
-    kept = np.flatnonzero(lengths > 0)
-    if len(kept) == 0:
+    going = np.flatnonzero(lengths > 0)
+    if len(going) == 0:
         return None
-    terminated = batch.terminated[kept] & (batch.lengths[kept] <= end)
+    terminated = batch.terminated[going] & (batch.lengths[going] <= end)
     part = replace(
         batch,
-        obs=batch.obs[kept, first : end + 1],
-        actions=batch.actions[kept, first:end],
-        lengths=lengths[kept],
+        obs=batch.obs[going, first : end + 1],
+        actions=batch.actions[going, first:end],
+        lengths=lengths[going],
         terminated=terminated,
         truncated=~terminated,
-        ids=tuple(batch.ids[i] for i in kept),
-        groups=tuple(batch.groups[i] for i in kept),
-        allowed=None if batch.allowed is None else batch.allowed[kept, first:end],
+        ids=tuple(batch.ids[i] for i in going),
+        groups=tuple(batch.groups[i] for i in going),
+        allowed=None if batch.allowed is None else batch.allowed[going, first:end],
     )
-    return PlanPool(part, np.ascontiguousarray(pool.psi[:, kept, first:end]))
+    return PlanPool(part, np.ascontiguousarray(pool.psi[:, going, first:end]))
 
 
 def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, FloatArray]:
@@ -119,10 +118,9 @@ def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, F
     It is the posterior's covariance of the weights with the patient's log-likelihood (the infinitesimal jackknife for
     posterior means): the first-order form of a bootstrap over patients, for any number of features.
     """
-    rows = evenly_spaced_rows(len(posterior.draws), _INFLUENCE_DRAWS)
-    draws, kappas = posterior.draws[rows], posterior.kappa_draws[rows]
+    draws, kappas = posterior.thinned(_INFLUENCE_DRAWS)
     said = np.stack([pool.group_log_likelihood(w, kappas[i : i + 1])[0] for i, w in enumerate(draws)])
-    moved = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(rows) - 1, 1)
+    moved = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(draws) - 1, 1)
     names = np.unique(np.asarray(pool.batch.groups))  # the order of group_log_likelihood
     return {str(name): row for name, row in zip(names, moved, strict=True)}
 
@@ -141,7 +139,7 @@ def change(
        in the other. So each patient's influence on both means is taken together, and its spread over patients is the
        standard error of their difference, however the two depend on each other.
     """
-    ours, theirs = (one.draws[evenly_spaced_rows(len(one.draws), _COMPARED_DRAWS)] for one in (after, before))
+    ours, theirs = (one.thinned(_COMPARED_DRAWS)[0] for one in (after, before))
     nothing = np.zeros(len(after.mean))
     patients = sorted({*influence_before, *influence_after})
     both = np.array([influence_after.get(p, nothing) - influence_before.get(p, nothing) for p in patients])
@@ -156,6 +154,13 @@ def change(
     return tuple(found)
 
 
+def _part(pool: PlanPool, span: Span) -> PlanPool:
+    """:func:`window_pool` of a window that is known to hold decisions."""
+    part = window_pool(pool, *span)
+    assert part is not None
+    return part
+
+
 def _enough(part: PlanPool) -> bool:
     return part.batch.n_steps >= FEWEST_DECISIONS and len(set(part.batch.groups)) >= FEWEST_PATIENTS
 
@@ -163,26 +168,23 @@ def _enough(part: PlanPool) -> bool:
 def _with_near_plans(
     psi: Psi,
     pool: PlanPool,
-    windows: Sequence[tuple[int, int | None]],
+    spans: Sequence[Span],
     signs: FloatArray,
     config: PosteriorConfig,
     rng: np.random.Generator,
 ) -> PlanPool:
     """The pool with a plan for each window's own mean, and with more around it where that one changed anything."""
-    waiting = list(windows)
+    waiting = list(spans)
     for _ in range(_ROUNDS):
         thin = []
-        for window in waiting:
-            part = window_pool(pool, *window)
-            assert part is not None
+        for span in waiting:
+            part = _part(pool, span)
             rough = posterior_of(part, signs, config.rough(len(signs)), np.random.default_rng(rng.integers(2**63 - 1)))
             pool = pool.extended(psi(rough.mean, config.near_width)[None])
-            exact = window_pool(pool, *window)
-            assert exact is not None
-            if gain(part, exact, rough) > NEAR_ENOUGH:
+            if gain(part, _part(pool, span), rough) > NEAR_ENOUGH:
                 around = near_weights(rough.mean, signs, config.near_plans, rng)
                 pool = pool.extended(np.stack([psi(w, config.near_width) for w in around]))
-                thin.append(window)
+                thin.append(span)
         waiting = thin
     return pool
 
@@ -196,6 +198,5 @@ def gain(part: PlanPool, exact: PlanPool, posterior: PosteriorResult) -> float:
 
 
 def _weights(posterior: PosteriorResult) -> WindowWeights:
-    intervals: tuple[Interval, ...] = tuple(zip(posterior.low.tolist(), posterior.high.tolist(), strict=True))
     kappa = (posterior.kappa_low, posterior.kappa_high)
-    return WindowWeights(tuple(posterior.mean.tolist()), intervals, posterior.kappa_mean, kappa)
+    return WindowWeights(tuple(posterior.mean.tolist()), posterior.intervals, posterior.kappa_mean, kappa)

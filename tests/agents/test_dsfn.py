@@ -39,9 +39,8 @@ from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.training import NotFiniteError, seeded
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks.metrics import accuracy, same_order
-from irl.max_margin.loop import max_margin
+from irl.max_margin.loop import max_margin, project
 from irl.max_margin.mixture import closest_mixture
-from irl.max_margin.projection import project
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn, observed_mu
 
 

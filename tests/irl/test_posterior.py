@@ -4,8 +4,7 @@ import pytest
 from small_batches import batch_of
 
 from irl.preferences.likelihood import action_log_likelihood, bootstrap_weights, by_group
-from irl.preferences.posterior import grid_posterior, sample_posterior
-from irl.preferences.sampler import report
+from irl.preferences.posterior import chain_report, grid_posterior, sample_posterior
 
 TRUTH = np.array([-0.3, -0.7])
 
@@ -280,13 +279,13 @@ def test_autocorrelation_times():
     x = np.zeros_like(noise)
     for t in range(1, len(x)):
         x[t] = 0.8 * x[t - 1] + noise[t]
-    result = report(np.stack([x, noise, np.ones_like(x)], axis=2), 0.3, 5)
+    result = chain_report(np.stack([x, noise, np.ones_like(x)], axis=2), 0.3, 5)
     np.testing.assert_allclose(result.autocorrelation, [9, 1, 1], rtol=0.1)
     np.testing.assert_allclose(result.effective, 80_000 / result.autocorrelation)
-    assert (result.acceptance, result.evaluations, result.kept_steps) == (0.3, 5, 4000)
+    assert (result.acceptance, result.evaluations, result.steps) == (0.3, 5, 4000)
     assert result.long_enough
     # Walkers that do not move are as many draws as there are walkers, at most.
-    stuck = report(np.broadcast_to(rng.normal(size=20), (4000, 20))[..., None], 0.0, 5)
+    stuck = chain_report(np.broadcast_to(rng.normal(size=20), (4000, 20))[..., None], 0.0, 5)
     assert stuck.effective[0] <= 40
     assert not stuck.long_enough
 
@@ -303,7 +302,7 @@ def test_the_sampler_reports_honestly():
     report = result.sampler
     assert report.evaluations == sum(calls) <= 5000
     assert max(calls) <= 32
-    assert len(result.draws) == report.kept_steps * 32
+    assert len(result.draws) == report.steps * 32
     assert 0.05 < report.acceptance < 0.9
     assert report.autocorrelation.shape == report.effective.shape == (5,)
     np.testing.assert_allclose(report.effective * report.autocorrelation, len(result.draws))

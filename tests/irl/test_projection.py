@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirl_gym.data.features import allowed_faces, arc_weights, checked_signs, draw_weights, keep_signs, normalised
-from irl.max_margin.projection import project
+from irl.max_margin.loop import project
 
 points = st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=3, max_size=3).map(np.array)
 

@@ -14,7 +14,7 @@ from cirl_gym.data.features import draw_weights
 from cirl_gym.data.rollout import rollout
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks import quality
-from irl.checks.quality import PlanQuality, QualityConfig, measured_quality, probed_weights
+from irl.checks.quality import PlannedAndReached, QualityConfig, planned_and_reached, probed_weights
 
 WEIGHTS = draw_weights([0, 0], np.random.default_rng(3), 6)
 FULL = 1 + 0.5 + 0.25 + 0.125
@@ -28,7 +28,7 @@ class Doubled(KnownModel):
         return 2 * super().predict(states)
 
 
-def two_weights(**changes) -> PlanQuality:
+def two_weights(**changes) -> PlannedAndReached:
     """Two preferences over two outcomes, full range 10."""
     fields = {
         "weights": np.array([[-0.25, -0.75], [1.0, 0.0]]),
@@ -40,7 +40,7 @@ def two_weights(**changes) -> PlanQuality:
         "greedy": np.array([[4.0, 3.0], [6.0, 9.0]]),
         "full": 10.0,
     }
-    return PlanQuality(**(fields | changes))
+    return PlannedAndReached(**(fields | changes))
 
 
 def test_differences_by_hand():
@@ -105,7 +105,7 @@ class TestExactAgent:
     """With room for every plan and without noise, replanning at every step changes nothing."""
 
     def test_what_is_planned_is_what_is_reached(self):
-        found = measured_quality(exact_agent(), known_problem(), WEIGHTS, np.random.default_rng(0))
+        found = planned_and_reached(exact_agent(), known_problem(), WEIGHTS, np.random.default_rng(0))
         assert found.full == pytest.approx(FULL)
         np.testing.assert_allclose(np.abs(found.weights).sum(axis=1), 1.0)
         # Plans can tie in value, and then differ in mu; these do not.
@@ -116,7 +116,7 @@ class TestExactAgent:
         problem = known_problem(model=KnownModel(ends=False))
         agent = known_agent(config=replace(TINY, width=27), model=KnownModel(ends=False))
         config = QualityConfig(starts=10, episodes=8)
-        found = measured_quality(agent, problem, WEIGHTS, np.random.default_rng(0), config)
+        found = planned_and_reached(agent, problem, WEIGHTS, np.random.default_rng(0), config)
         assert found.sampled_difference.max() > 1e-3
         np.testing.assert_array_equal(found.proven_value_difference < 1e-6, True)
         # A residual of .25 in every step, on scales of 4 and 8 and with what is still to come of it, 80 courses.
@@ -135,7 +135,9 @@ def test_means_and_standard_errors_are_those_of_courses_from_the_same_start(monk
 
     monkeypatch.setattr(quality, "_reached", reached)
     config = QualityConfig(starts=2, episodes=2)
-    found = measured_quality(known_agent(), known_problem(), np.array([[1.0, 1.0]]), np.random.default_rng(0), config)
+    found = planned_and_reached(
+        known_agent(), known_problem(), np.array([[1.0, 1.0]]), np.random.default_rng(0), config
+    )
     np.testing.assert_allclose(found.sampled, [[4.5, 0.0]])
     np.testing.assert_allclose(found.expected, [[3.0, 0.0]])
     np.testing.assert_allclose(found.mu_error, [[np.sqrt((2 + 8) / 2 / 4), 0.0]])
@@ -146,7 +148,7 @@ def test_an_agent_that_has_learnt_nothing_is_stopped():
     agent = known_agent()
     agent.network.initialise(np.random.default_rng(0))
     agent.width = 1
-    found = measured_quality(agent, known_problem(), WEIGHTS, np.random.default_rng(0))
+    found = planned_and_reached(agent, known_problem(), WEIGHTS, np.random.default_rng(0))
     # Acting, it looks one step ahead at each step: more is reached than was planned, and that is a difference too.
     assert found.value_difference.min() < -0.05
     with pytest.raises(ValueError, match="not solved well enough"):
@@ -157,13 +159,13 @@ def test_an_agent_that_has_learnt_nothing_is_stopped():
 def test_plans_made_in_another_world_are_stopped():
     agent = known_agent(model=Doubled())
     with pytest.raises(ValueError, match="not solved well enough"):
-        measured_quality(agent, known_problem(), WEIGHTS, np.random.default_rng(0)).check(0.05)
+        planned_and_reached(agent, known_problem(), WEIGHTS, np.random.default_rng(0)).check(0.05)
 
 
 def test_same_generator_same_bytes_and_the_agent_stays_as_it_was():
     agent, problem = known_agent(), known_problem()
-    first, again = (measured_quality(agent, problem, WEIGHTS, np.random.default_rng(4)) for _ in range(2))
-    other = measured_quality(agent, problem, WEIGHTS, np.random.default_rng(5))
+    first, again = (planned_and_reached(agent, problem, WEIGHTS, np.random.default_rng(4)) for _ in range(2))
+    other = planned_and_reached(agent, problem, WEIGHTS, np.random.default_rng(5))
     assert first.sampled.tobytes() == again.sampled.tobytes()
     assert (first.sampled != other.sampled).any()
     assert agent.width == 4

@@ -21,13 +21,10 @@ from cirl_gym import files as stored_parts
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from irl.commands import run as commands
 from irl.commands.cli import main
-from irl.preferences.posterior import MemberFinding, PosteriorResult
-from irl.preferences.sampler import SamplerReport
 from irl.report.renderers import render
 from irl.result.resuming import code_digest, data_digest, remove, unfinished
 from irl.settings import DemoConfig
 from irl.stages import stages
-from irl.stored_stages import load_member, save_member
 
 PRINTED = tiny_printed()
 FAST = tiny_demo()
@@ -475,32 +472,3 @@ class TestIdentity:
         (tmp_path / "unfinished" / "notes.txt").unlink()
         remove(tmp_path)
         assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_stored_of_a_member_comes_back(tmp_path):
-    rng = np.random.default_rng(0)
-    vectors = {name: rng.standard_normal(3) for name in ("mean", "median", "low", "high", "best")}
-    numbers = ("concentration", "kappa_mean", "kappa_low", "kappa_high", "best_kappa", "best_log_likelihood")
-    drawn = {"draws": rng.standard_normal((5, 3)), "kappa_draws": rng.standard_normal(5)}
-    sampler = SamplerReport(0.1, rng.standard_normal(4), rng.standard_normal(4), 700, 12)
-    values = {name: float(rng.standard_normal()) for name in numbers}
-    for more in ({"sampler": sampler}, {"bootstrap": rng.standard_normal((4, 3))}):
-        found = MemberFinding(*rng.standard_normal((2, 3)), PosteriorResult(**vectors, **values, **drawn, **more))
-        save_member(found, tmp_path / "member.npz")
-        again = load_member(tmp_path / "member.npz")
-        for one, other in ((found, again), (found.posterior, again.posterior)):
-            assert {name: type(value) for name, value in vars(one).items()} == {
-                name: type(value) for name, value in vars(other).items()
-            }
-        np.testing.assert_equal(flat(again), flat(found))
-    arrays = read_arrays(tmp_path / "member.npz")
-    for broken in ({**arrays, "mean": np.zeros(2)}, {key: arrays[key] for key in arrays if key != "low"}):
-        write_arrays(tmp_path / "member.npz", broken)
-        with pytest.raises(ValueError, match="is not a whole finding"):
-            load_member(tmp_path / "member.npz")
-
-
-def flat(found):
-    posterior = dict(vars(found.posterior))
-    sampler = posterior.pop("sampler")
-    return found.mu_expert, found.mu_recovered, posterior, sampler and vars(sampler)

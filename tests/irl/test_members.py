@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from posteriors import known_posterior
 from tiny_run import make_the_command_line_tiny, tiny_demo, tiny_fit
 
+from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.model import EnsembleModel
 from irl.commands.cli import main
 from irl.commands.options import ModelArguments
 from irl.pipeline import fit, simulate
-from irl.preferences.posterior import MemberFinding, PosteriorResult, with_model_spread
+from irl.preferences import PosteriorResult, SamplerReport
 from irl.stages import stages
+from irl.studies.members import MemberPosterior, with_model_spread
 
 
 def posterior(centre, half, n=1001):
@@ -23,13 +26,11 @@ def posterior(centre, half, n=1001):
     first = np.linspace(centre - half, centre + half, n)
     draws = np.stack([first, -1 - first], axis=1)
     low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-    mean = draws.mean(axis=0)
-    kappas = np.linspace(50, 150, n)
-    return PosteriorResult(mean, mean, low, high, 1.0, 100.0, 55.0, 145.0, draws, kappas, mean, 100.0, -1.0)
+    return known_posterior(draws, np.linspace(50, 150, n), low=low, high=high)
 
 
 def member(centre, half, n=1001):
-    return MemberFinding(np.ones(2), np.ones(2), posterior(centre, half, n))
+    return MemberPosterior(np.ones(2), np.ones(2), posterior(centre, half, n))
 
 
 def test_members_that_agree_change_nothing():
@@ -93,3 +94,32 @@ def test_options_into_a_configuration():
     config = ModelArguments(model="mb_h", members=4, relative=("x",)).put_into(tiny_fit())
     assert (config.model, config.outcome.members, config.outcome.relative) == ("mb_h", 4, ("x",))
     assert ModelArguments().put_into(tiny_fit()) == tiny_fit()
+
+
+def test_what_is_stored_of_a_member_comes_back(tmp_path):
+    rng = np.random.default_rng(0)
+    vectors = {name: rng.standard_normal(3) for name in ("mean", "median", "low", "high", "best")}
+    numbers = ("concentration", "kappa_mean", "kappa_low", "kappa_high", "best_kappa", "best_log_likelihood")
+    drawn = {"draws": rng.standard_normal((5, 3)), "kappa_draws": rng.standard_normal(5)}
+    sampler = SamplerReport(0.1, rng.standard_normal(4), rng.standard_normal(4), 700, 12)
+    values = {name: float(rng.standard_normal()) for name in numbers}
+    for more in ({"sampler": sampler}, {"bootstrap": rng.standard_normal((4, 3))}):
+        found = MemberPosterior(*rng.standard_normal((2, 3)), PosteriorResult(**vectors, **values, **drawn, **more))
+        found.save(tmp_path / "member.npz")
+        again = MemberPosterior.load(tmp_path / "member.npz")
+        for one, other in ((found, again), (found.posterior, again.posterior)):
+            assert {name: type(value) for name, value in vars(one).items()} == {
+                name: type(value) for name, value in vars(other).items()
+            }
+        np.testing.assert_equal(flat(again), flat(found))
+    arrays = read_arrays(tmp_path / "member.npz")
+    for broken in ({**arrays, "mean": np.zeros(2)}, {key: arrays[key] for key in arrays if key != "low"}):
+        write_arrays(tmp_path / "member.npz", broken)
+        with pytest.raises(ValueError, match="is not a whole posterior of a member"):
+            MemberPosterior.load(tmp_path / "member.npz")
+
+
+def flat(found):
+    posterior = dict(vars(found.posterior))
+    sampler = posterior.pop("sampler")
+    return found.mu_expert, found.mu_recovered, posterior, sampler and vars(sampler)
