@@ -14,7 +14,7 @@ from agents.successor.planning import plan
 from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.features import draw_weights
 from cirl_gym.data.outcome_model import foresee
-from irl.checks.quality import QualityConfig, measured_quality
+from irl.checks.quality import QualityConfig, planned_and_reached
 
 GAMMA, HORIZON = 0.99, 4
 FULL = float(np.sum(GAMMA ** np.arange(HORIZON)))
@@ -83,7 +83,7 @@ def test_plans_come_close_to_the_optimum_and_closer_the_wider_the_search(problem
 
 def test_quality_is_measured_with_many_outcomes_too(problem, agent):
     weights = draw_weights(np.zeros(20), np.random.default_rng(1), 4)
-    found = measured_quality(agent, problem, weights, np.random.default_rng(0), QualityConfig(starts=2))
+    found = planned_and_reached(agent, problem, weights, np.random.default_rng(0), QualityConfig(starts=2))
     assert found.planned.shape == (4, 20)
     found.check(0.05)
 
