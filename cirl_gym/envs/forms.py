@@ -13,7 +13,7 @@ from gymnasium.utils import seeding
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.envs.options import NO_LIMIT
-from cirl_gym.envs.picture import Course, Renderer
+from cirl_gym.envs.picture import EpisodeSoFar, Renderer
 from cirl_gym.envs.process import Cohort
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.vector_api import AutoresetMode, VectorEnv, batch_space
@@ -162,7 +162,7 @@ class CohortEnv(OfCohort, gym.Env[Any, Any]):
         cohort, begun = self._cohort, int(self._cohort.steps[0]) - len(self._taken)
         limit = int(cohort.limits[0])
         return self._renderer.render(
-            Course(
+            EpisodeSoFar(
                 cohort.feature_map,
                 np.stack(self._seen),
                 tuple(self._taken),

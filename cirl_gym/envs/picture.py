@@ -1,4 +1,10 @@
-"""An episode so far: what there is to show of it, in one frozen, checked object, and as one line of text."""
+"""Gymnasium's render modes: an episode so far as a line of text, as a picture, or in a window.
+
+A picture has a panel per feature with its limit, and a strip of actions below the panels. Same input, same bytes,
+whatever matplotlib was set to, and whatever was drawn before. What stays the same from one step to the next (axes,
+limits, names) is drawn once; then only what has happened is added. So a picture takes a few hundredths of a second, and
+an episode's pictures do not flicker. matplotlib (pictures) and pygame (windows) are imported when something is drawn.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +25,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+Picture: TypeAlias = npt.NDArray[np.uint8]
+
+DPI = 100
+
+# Colours by Okabe and Ito, which people with every kind of colour vision can tell apart; the yellow ones are darkened.
+CURVES = ("#0072B2", "#009E73", "#7A5C00", "#CC79A7")
+LIMIT, BEYOND, GREY, FAINT = "#D55E00", "#FBE9DF", "#555555", "#E4E4E4"
+ACTIONS = ("#E8E8E8", "#333333", "#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2")
+"""Action 0 is the palest, as it mostly means to do nothing. More actions than colours: from pale to dark by number."""
+
+WIDTH = 640
+TOP, BOTTOM, LEFT, RIGHT, BETWEEN = 30, 68, 52, 14, 50
+"""Pixels: the borders around the panels, and the gap between columns of panels (their numbers stand in it)."""
+STRIP, NAME, VALUE = 14, 25, 56
+"""Pixels: height of the strip of actions, and of the line above a panel; width of the current value in that line."""
+CHUNK = 10
+"""Where no horizon is known, or it has passed, the time axis grows by so many steps at once."""
+
+
 @dataclass(frozen=True)
-class Course:
+class EpisodeSoFar:
     """What there is to show of an episode after k actions.
 
     Raises:
@@ -37,56 +62,46 @@ class Course:
     """What each of the A actions means."""
     earned: float
     """Sum of the rewards so far, undiscounted."""
-    limits: FloatArray | None = None
-    """``[D]`` raw values at which the process ends, NaN for a feature that has none; None: no feature has one."""
+    limits: npt.ArrayLike = np.nan
+    """``[D]`` raw values at which the process ends, NaN for a feature that has none; or one number for all."""
     horizon: int | None = None
     """The most actions that the episode can have; None: not known."""
 
     def __post_init__(self) -> None:
         d = len(self.feature_map.of)
         obs = np.array(self.obs, dtype=np.float64)
-        limits = np.full(d, np.nan) if self.limits is None else np.array(self.limits, dtype=np.float64)
+        limits = np.array(self.limits, dtype=np.float64)
+        limits = np.full(d, limits) if limits.ndim == 0 else limits
         actions = tuple(int(action) for action in self.actions)
         if obs.shape != (len(actions) + 1, d) or not np.isfinite(obs).all():
-            raise ValueError(f"Course: obs must be finite numbers [{len(actions) + 1}, {d}], got shape {obs.shape}")
+            raise ValueError(
+                f"EpisodeSoFar: obs must be finite numbers [{len(actions) + 1}, {d}], got shape {obs.shape}"
+            )
         if limits.shape != (d,) or np.isinf(limits).any():
-            raise ValueError(f"Course: limits must be {d} numbers (NaN: none), got {limits}")
+            raise ValueError(f"EpisodeSoFar: limits must be {d} numbers (NaN: none), got {limits}")
         if not all(0 <= action < len(self.action_names) for action in actions):
-            raise ValueError(f"Course: actions must lie in 0..{len(self.action_names) - 1}, got {actions}")
+            raise ValueError(f"EpisodeSoFar: actions must lie in 0..{len(self.action_names) - 1}, got {actions}")
         if not np.isfinite(self.earned):
-            raise ValueError(f"Course: the reward so far must be finite, got {self.earned}")
+            raise ValueError(f"EpisodeSoFar: the reward so far must be finite, got {self.earned}")
         for name, value in (("obs", obs), ("limits", limits), ("actions", actions)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "action_names", tuple(str(name) for name in self.action_names))
 
 
-def line(course: Course) -> str:
+def line(episode: EpisodeSoFar) -> str:
     """The current step as one line: what was done last, every feature with its limit, and the reward so far.
 
     ``step  2/20  treat  tumour 27.50 (limit 50)  side_effects 1.20 (limit 15)  reward so far -0.424``
     """
-    k = len(course.actions)
-    step = f"step {k:2d}" if course.horizon is None else f"step {k:2d}/{course.horizon}"
-    names = ("start", *course.action_names)
-    did = names[course.actions[-1] + 1 if k else 0].ljust(max(map(len, names)))
+    k = len(episode.actions)
+    step = f"step {k:2d}" if episode.horizon is None else f"step {k:2d}/{episode.horizon}"
+    names = ("start", *episode.action_names)
+    did = names[episode.actions[-1] + 1 if k else 0].ljust(max(map(len, names)))
     parts = [step, did]
-    limits = np.full(len(course.obs[-1]), np.nan) if course.limits is None else course.limits
-    for name, value, limit in zip(course.feature_map.of, course.obs[-1], limits, strict=True):
+    for name, value, limit in zip(episode.feature_map.of, episode.obs[-1], np.asarray(episode.limits), strict=True):
         parts.append(f"{name} {value:.2f}" + ("" if np.isnan(limit) else f" (limit {limit:g})"))
     # Adding 0.0 turns the -0.0 of a reward that rounds to nothing into 0.0.
-    return "  ".join([*parts, f"reward so far {round(course.earned, 3) + 0.0:.3f}"]) + "\n"
-
-
-# MERGED: What is the same in many pictures of an environment: which panels there are, where they lie and what they
-# span.
-
-WIDTH = 640
-TOP, BOTTOM, LEFT, RIGHT, BETWEEN = 30, 68, 52, 14, 50
-"""Pixels: the borders around the panels, and the gap between columns of panels (their numbers stand in it)."""
-STRIP, NAME, VALUE = 14, 25, 56
-"""Pixels: height of the strip of actions, and of the line above a panel; width of the current value in that line."""
-CHUNK = 10
-"""Where no horizon is known, or it has passed, the time axis grows by so many steps at once."""
+    return "  ".join([*parts, f"reward so far {round(episode.earned, 3) + 0.0:.3f}"]) + "\n"
 
 
 @dataclass(frozen=True)
@@ -105,20 +120,22 @@ class Frame:
     """Steps that the time axis shows."""
 
     @classmethod
-    def of(cls, course: Course) -> Frame:
+    def of(cls, episode: EpisodeSoFar) -> Frame:
         """Panels that show the ranges of the feature map, the limits, and every observation so far."""
-        limits = np.full(course.obs.shape[1], np.nan) if course.limits is None else course.limits
-        low, high = _least(course, limits)
-        # Wider by halves, so that a course which leaves the range does not change the axis at every step.
+        limits = np.asarray(episode.limits)
+        low, high = _least(episode, limits)
+        # Wider by halves, so that an episode which leaves the range does not change the axis at every step.
         half = (high - low) / 2
-        low = low - half * np.ceil(np.maximum(low - course.obs.min(axis=0), 0) / half)
-        high = high + half * np.ceil(np.maximum(course.obs.max(axis=0) - high, 0) / half)
+        low = low - half * np.ceil(np.maximum(low - episode.obs.min(axis=0), 0) / half)
+        high = high + half * np.ceil(np.maximum(episode.obs.max(axis=0) - high, 0) / half)
         margin = 0.08 * (high - low)
-        k = len(course.actions)
-        span = course.horizon if course.horizon is not None and k <= course.horizon else max(-(-k // CHUNK), 1) * CHUNK
+        k = len(episode.actions)
+        span = (
+            episode.horizon if episode.horizon is not None and k <= episode.horizon else max(-(-k // CHUNK), 1) * CHUNK
+        )
         return cls(
-            course.feature_map.of,
-            course.action_names,
+            episode.feature_map.of,
+            episode.action_names,
             tuple((low - margin).tolist()),
             tuple((high + margin).tolist()),
             tuple(None if np.isnan(limit) else float(limit) for limit in limits),
@@ -149,10 +166,10 @@ class Frame:
         return TOP + self.rows * (NAME + self.panel[1]) + BOTTOM
 
 
-def _least(course: Course, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _least(episode: EpisodeSoFar, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``[D]`` what every panel shows at least: ranges and limits; of a feature without either its first value."""
-    phi, first = course.feature_map, course.obs[0]
-    ends = np.full((3, course.obs.shape[1]), np.nan)
+    phi, first = episode.feature_map, episode.obs[0]
+    ends = np.full((3, episode.obs.shape[1]), np.nan)
     for i, name in enumerate(phi.features):
         if name in phi.of:  # the range of a computed outcome is not its column's
             ends[:2, phi.of.index(name)] = phi.low[i], phi.high[i]
@@ -163,45 +180,6 @@ def _least(course: Course, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)
 
 
-# MERGED: An episode so far as a picture: a panel per feature with its limit, and a strip of actions below the panels.
-#
-# Same input, same bytes, whatever matplotlib was set to, and whatever was drawn before.
-#
-# What stays the same from one step to the next (axes, limits, names) is drawn once and kept; a frame only adds what
-# has
-# happened. So a frame takes a few hundredths of a second, and an episode's pictures do not flicker.
-
-Picture: TypeAlias = npt.NDArray[np.uint8]
-
-DPI = 100
-
-# Colours by Okabe and Ito, which people with every kind of colour vision can tell apart; the yellow ones are darkened.
-COURSES = ("#0072B2", "#009E73", "#7A5C00", "#CC79A7")
-LIMIT, BEYOND, GREY, FAINT = "#D55E00", "#FBE9DF", "#555555", "#E4E4E4"
-ACTIONS = ("#E8E8E8", "#333333", "#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2")
-"""Action 0 is the palest, as it mostly means to do nothing. More actions than colours: from pale to dark by number."""
-
-
-class Sheet:
-    """Draws pictures; the last picture's frame is kept for the next. A copy draws the same and begins without one."""
-
-    def __init__(self) -> None:
-        self._frame: Frame | None = None
-        self._drawing: _Drawing | None = None
-
-    def picture(self, course: Course) -> Picture:
-        """``[H, 640, 3]`` uint8; H depends on the number of features alone."""
-        frame = Frame.of(course)
-        with _fixed_settings():
-            if self._drawing is None or frame != self._frame:
-                self._frame, self._drawing = frame, _Drawing(frame)
-            return self._drawing.picture(course)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the figure."""
-        return {"_frame": None, "_drawing": None}
-
-
 class _Drawing:
     """A figure with a frame drawn once, and the artists that move."""
 
@@ -209,7 +187,7 @@ class _Drawing:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        self._frame = frame
+        self.frame = frame
         self._gap = 0.08 if frame.span * 8 <= frame.panel[0] else 0.0
         self._colours = _action_colours(len(frame.action_names))
         self._figure = Figure(figsize=(WIDTH / DPI, frame.height / DPI), dpi=DPI, facecolor="white")
@@ -227,23 +205,23 @@ class _Drawing:
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(self._figure.bbox)
 
-    def picture(self, course: Course) -> Picture:
+    def picture(self, episode: EpisodeSoFar) -> Picture:
         """The frame, and on it what has happened."""
         self._canvas.restore_region(self._background)
-        k = len(course.actions)
-        steps = f"step {k}" if course.horizon is None else f"step {k} of {course.horizon}"
-        did = f"   last action: {_shortened(course.action_names[course.actions[-1]], 30)}" if k else ""
+        k = len(episode.actions)
+        steps = f"step {k}" if episode.horizon is None else f"step {k} of {episode.horizon}"
+        did = f"   last action: {_shortened(episode.action_names[episode.actions[-1]], 30)}" if k else ""
         self._titles[0].set_text(steps + did)
-        self._titles[1].set_text(f"reward so far {_number(course.earned, 2)}")
+        self._titles[1].set_text(f"reward so far {_number(episode.earned, 2)}")
         moving: list[Any] = list(self._titles)
         for i, (curve, tip, value, decimals) in enumerate(self._panels):
-            curve.set_data(range(k + 1), course.obs[:, i])
-            tip.set_data([k], course.obs[-1:, i])
-            value.set_text(_number(float(course.obs[-1, i]), decimals))
+            curve.set_data(range(k + 1), episode.obs[:, i])
+            tip.set_data([k], episode.obs[-1:, i])
+            value.set_text(_number(float(episode.obs[-1, i]), decimals))
             moving += [curve, tip, value]
         for strip in self._strips:
             strip.set_verts([_cell(t, self._gap) for t in range(k)])
-            strip.set_facecolor([self._colours[action] for action in course.actions])
+            strip.set_facecolor([self._colours[action] for action in episode.actions])
             moving.append(strip)
         for artist in moving:
             self._figure.draw_artist(artist)
@@ -255,7 +233,7 @@ class _Drawing:
         Returns:
             Its curve, the dot at the curve's end, the current value as text, and that one's decimals.
         """
-        frame = self._frame
+        frame = self.frame
         row, column = divmod(k, frame.columns)
         width, height = frame.panel
         left = LEFT + column * (width + BETWEEN)
@@ -277,7 +255,7 @@ class _Drawing:
         if limit is not None and not small:
             label = self._text(left + room, top - 6, f"limit {limit:g}", ha="right", color=LIMIT)
             room -= self._width(label) + 8
-        colour = COURSES[k % len(COURSES)]
+        colour = CURVES[k % len(CURVES)]
         style = {"color": colour, "weight": "bold" if frame.columns == 1 else "normal", "size": 8 if small else 8.5}
         self._fit(self._text(left, top - 6, frame.features[k].replace("_", " "), **style), room)
         dots = "o" if frame.span * 6 <= width else ""
@@ -290,7 +268,7 @@ class _Drawing:
         """The strip of actions below a column of panels, with the time axis; returned are its cells."""
         from matplotlib.collections import PolyCollection
 
-        frame = self._frame
+        frame = self.frame
         width, height = frame.panel
         top = TOP + frame.rows * (NAME + height) + 6
         axes = self._axes(LEFT + column * (width + BETWEEN), top, width, STRIP)
@@ -307,10 +285,10 @@ class _Drawing:
         return cells
 
     def _axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        whole = self._frame.height
+        whole = self.frame.height
         axes = self._figure.add_axes((left / WIDTH, 1 - (top + height) / whole, width / WIDTH, height / whole))
-        axes.set_xlim(-0.01 * self._frame.span, 1.01 * self._frame.span)
-        axes.locator_params(axis="x", integer=True, nbins=10 if self._frame.columns == 1 else 5)
+        axes.set_xlim(-0.01 * self.frame.span, 1.01 * self.frame.span)
+        axes.locator_params(axis="x", integer=True, nbins=10 if self.frame.columns == 1 else 5)
         axes.tick_params(labelsize=8, labelcolor=GREY, color=GREY)
         for spine in axes.spines.values():
             spine.set_color("#AAAAAA")
@@ -318,7 +296,7 @@ class _Drawing:
 
     def _text(self, x: float, y: float, text: str = "", **style: Any) -> Any:
         """Text that begins (or ends: ``ha="right"``) x pixels from the left, its baseline y pixels from the top."""
-        return self._figure.text(x / WIDTH, 1 - y / self._frame.height, text, **{"size": 8.5, "color": GREY, **style})
+        return self._figure.text(x / WIDTH, 1 - y / self.frame.height, text, **{"size": 8.5, "color": GREY, **style})
 
     def _width(self, text: Any) -> float:
         extent = text.get_window_extent(self._canvas.get_renderer())
@@ -339,7 +317,7 @@ class _Drawing:
         """What the colours of the actions mean: of each or, where they go from pale to dark, of the first and last."""
         from matplotlib.patches import Rectangle
 
-        names, height = self._frame.action_names, self._frame.height
+        names, height = self.frame.action_names, self.frame.height
         shown = list(enumerate(names))
         if len(names) > len(ACTIONS):
             shown = [shown[0], shown[-1]]
@@ -351,7 +329,7 @@ class _Drawing:
             label = self._text(x + 15, y, name if place == 0 or len(shown) == len(names) else f"to   {name}")
             self._fit(label, room - 35)
             x += 35 + self._width(label)
-        if self._frame.columns > 2 and any(limit is not None for limit in self._frame.limits):
+        if self.frame.columns > 2 and any(limit is not None for limit in self.frame.limits):
             self._text(WIDTH - RIGHT, y, "dashed: limit", ha="right", color=LIMIT)
 
 
@@ -395,31 +373,68 @@ def _fixed_settings() -> Iterator[None]:
         yield
 
 
-# MERGED: Gymnasium's render modes: an episode so far as a line of text, as a picture, or in a window.
-#
-# matplotlib (pictures) and pygame (windows) are imported only when something is drawn.
+def _import_pygame() -> ModuleType:
+    try:
+        import pygame
+    except ImportError as error:
+        raise ImportError('render_mode="human" needs pygame: pip install "cirl-gym[human]"') from error
+    module: ModuleType = pygame
+    return module
 
 
-class Window:
-    """A window that shows one picture after the other at a steady pace; it opens with the first.
+class Renderer:
+    """What an environment draws with: one of Gymnasium's render modes.
+
+    The last picture's frame is there for the next. A copy (``pickle``, ``deepcopy``) draws the same and begins without
+    a figure and a window.
 
     Args:
-        fps: the most pictures per second; showing one waits until it is due.
+        mode: ``"ansi"``, ``"rgb_array"`` or ``"human"``.
+        fps: the most pictures per second of a window; showing one waits until it is due.
+
+    Raises:
+        ValueError: the mode is unknown.
     """
 
-    def __init__(self, fps: float) -> None:
-        self._fps = fps
+    MODES = ("ansi", "rgb_array", "human")
+
+    def __init__(self, mode: str, fps: float) -> None:
+        if mode not in self.MODES:
+            raise ValueError(f"render_mode must be one of {', '.join(map(repr, self.MODES))} or None, got {mode!r}")
+        self.mode, self.fps = mode, fps
+        self._drawing: _Drawing | None = None
         self._pygame: ModuleType | None = None
         self._screen: Any = None
         self._clock: Any = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the window is there."""
-        return self._screen is not None
+    def render(self, episode: EpisodeSoFar) -> str | Picture | None:
+        """The episode as the mode wants it.
+
+        Returns:
+            ``"ansi"``: :func:`line`; ``"rgb_array"``: :meth:`picture`; ``"human"``: None, once the window shows the
+            picture.
+
+        Raises:
+            ImportError: the mode is ``"human"`` and pygame is not installed.
+        """
+        if self.mode == "ansi":
+            return line(episode)
+        picture = self.picture(episode)
+        if self.mode == "rgb_array":
+            return picture
+        self.show(picture)
+        return None
+
+    def picture(self, episode: EpisodeSoFar) -> Picture:
+        """``[H, 640, 3]`` uint8; H depends on the number of features alone."""
+        frame = Frame.of(episode)
+        with _fixed_settings():
+            if self._drawing is None or frame != self._drawing.frame:
+                self._drawing = _Drawing(frame)
+            return self._drawing.picture(episode)
 
     def show(self, picture: Picture) -> None:
-        """Show a picture ``[H, W, 3]`` uint8.
+        """Show a picture in a window, which opens with the first.
 
         Raises:
             ImportError: pygame is not installed; the message says what to install.
@@ -436,68 +451,14 @@ class Window:
         pygame.surfarray.blit_array(self._screen, picture.swapaxes(0, 1))
         pygame.event.pump()
         pygame.display.flip()
-        self._clock.tick(self._fps)
+        self._clock.tick(self.fps)
 
     def close(self) -> None:
-        """Take the window away; the next picture opens another."""
+        """Take the window away, if there is one; the next picture opens another."""
         if self._screen is not None and self._pygame is not None:
             self._pygame.display.quit()
         self._screen = self._clock = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has no window yet."""
-        return {"_fps": self._fps, "_pygame": None, "_screen": None, "_clock": None}
-
-
-class Renderer:
-    """What an environment draws with: one of Gymnasium's render modes.
-
-    A copy (``pickle``, ``deepcopy``) draws the same and begins without a figure and a window.
-
-    Args:
-        mode: ``"ansi"``, ``"rgb_array"`` or ``"human"``.
-        fps: pictures per second of a window.
-
-    Raises:
-        ValueError: the mode is unknown.
-    """
-
-    MODES = ("ansi", "rgb_array", "human")
-
-    def __init__(self, mode: str, fps: float) -> None:
-        if mode not in self.MODES:
-            raise ValueError(f"render_mode must be one of {', '.join(map(repr, self.MODES))} or None, got {mode!r}")
-        self.mode = mode
-        self._sheet = Sheet()
-        self._window = Window(fps)
-
-    def render(self, course: Course) -> str | Picture | None:
-        """The course as the mode wants it.
-
-        Returns:
-            ``"ansi"``: :func:`~cirl_gym.envs.picture.line`; ``"rgb_array"``: a picture ``[H, W, 3]`` uint8, whose size
-            depends on the number of features alone; ``"human"``: None, once the window shows the picture.
-
-        Raises:
-            ImportError: the mode is ``"human"`` and pygame is not installed.
-        """
-        if self.mode == "ansi":
-            return line(course)
-        picture = self._sheet.picture(course)
-        if self.mode == "rgb_array":
-            return picture
-        self._window.show(picture)
-        return None
-
-    def close(self) -> None:
-        """Close the window, if there is one."""
-        self._window.close()
-
-
-def _import_pygame() -> ModuleType:
-    try:
-        import pygame
-    except ImportError as error:
-        raise ImportError('render_mode="human" needs pygame: pip install "cirl-gym[human]"') from error
-    module: ModuleType = pygame
-    return module
+        """Without figure and window."""
+        return {**self.__dict__, "_drawing": None, "_pygame": None, "_screen": None, "_clock": None}

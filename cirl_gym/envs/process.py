@@ -182,8 +182,8 @@ class Cohort(ABC, Generic[S]):
     """Of the n processes."""
     obs: Float32Array
     """``[n, D]`` the current observation, raw units; written to where rows begin, replaced at a step."""
-    limit_lines: FloatArray | None = None
-    """``[D]`` raw values at which the process ends; None if there are none."""
+    limit_lines: npt.ArrayLike = np.nan
+    """``[D]`` raw values at which the process ends; NaN where there are none."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from cirl_gym import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import Above, Below, Change, Column, Outside, Product, changing, read_outcome, with_lags
 from cirl_gym.envs.counterfactual import CounterfactualEnv
-from cirl_gym.envs.picture import Course, Frame
+from cirl_gym.envs.picture import EpisodeSoFar, Frame
 from cirl_gym.tables.columns import TableColumns
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward
@@ -375,7 +375,7 @@ class TestReward:
 
 def test_a_picture_shows_the_columns() -> None:
     phi = FeatureMap(("Outside(x, 36, 38)", "y"), np.zeros(2), np.array([2.0, 4.0]), ("x", "y"))
-    frame = Frame.of(Course(phi, np.array([[37.0, 1.0]]), (), ("0", "1"), 0.0))
+    frame = Frame.of(EpisodeSoFar(phi, np.array([[37.0, 1.0]]), (), ("0", "1"), 0.0))
     assert frame.features == ("x", "y")
     assert frame.low[0] > 30, "the range of a distance is not the column's"
     assert frame.high[1] == pytest.approx(4.32)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cirl_gym import FeatureMap
-from cirl_gym.envs.picture import Course, Frame, Renderer, Sheet, Window, line
+from cirl_gym.envs.picture import EpisodeSoFar, Frame, Renderer, line
 
 ROOT = Path(__file__).resolve().parents[2]
 TUMOUR = FeatureMap(("tumour", "side_effects"), np.zeros(2), np.array([50.0, 15.0]))
@@ -24,23 +24,23 @@ BLUE, DARK, PALE, WHITE = (0, 114, 178), (51, 51, 51), (232, 232, 232), (255, 25
 needs_pygame = pytest.mark.skipif(importlib.util.find_spec("pygame") is None, reason="not installed: pygame")
 
 
-def tumour_course(k=4, **changes):
+def tumour_episode(k=4, **changes):
     """Of k steps, treating at every second of them; tumour 30, 28, 26, .. and side effects 2, 3, 4, .."""
     t = np.arange(k + 1)
     obs = np.stack([30.0 - 2 * t, 2.0 + t], axis=1)
     actions = tuple(int(action) for action in (t[:-1] + 1) % 2)
-    course = Course(TUMOUR, obs, actions, ("wait", "treat"), -0.25 * k, np.array([50.0, 15.0]), 20)
-    return replace(course, **changes)
+    episode = EpisodeSoFar(TUMOUR, obs, actions, ("wait", "treat"), -0.25 * k, np.array([50.0, 15.0]), 20)
+    return replace(episode, **changes)
 
 
-def wide_course(d, n_actions, k=12, names=None):
+def wide_episode(d, n_actions, k=12, names=None):
     rng = np.random.default_rng(d)
     names = names or tuple(f"feature number {i} with a rather long name" for i in range(d))
     scale = 10.0 ** rng.integers(-3, 8, d)
     obs = scale * rng.random((k + 1, d))
     actions = tuple(int(action) for action in np.arange(k) % n_actions)
     limits = np.where(np.arange(d) % 2, scale, np.nan)
-    return Course(
+    return EpisodeSoFar(
         FeatureMap(names, np.zeros(d), scale), obs, actions, tuple(f"dose {a}" for a in range(n_actions)), 0.0, limits
     )
 
@@ -55,23 +55,27 @@ def cell(t):
     return 55 + 120 + 25 + 120 + 6 + 7, round(52 + 574 * (t + 0.5 + 0.2) / 20.4)
 
 
+def drawn(episode):
+    return Renderer("rgb_array", 4).picture(episode)
+
+
 class TestLine:
     def test_tells_step_action_features_limits_and_reward(self):
-        assert line(tumour_course(3)) == (
+        assert line(tumour_episode(3)) == (
             "step  3/20  treat  tumour 24.00 (limit 50)  side_effects 5.00 (limit 15)  reward so far -0.750\n"
         )
-        assert line(tumour_course(4)).startswith("step  4/20  wait   tumour 22.00")
+        assert line(tumour_episode(4)).startswith("step  4/20  wait   tumour 22.00")
 
     def test_at_the_start_and_without_limits_and_horizon(self):
-        course = tumour_course(0, limits=None, horizon=None)
-        assert line(course) == "step  0  start  tumour 30.00  side_effects 2.00  reward so far 0.000\n"
+        episode = tumour_episode(0, limits=np.nan, horizon=None)
+        assert line(episode) == "step  0  start  tumour 30.00  side_effects 2.00  reward so far 0.000\n"
 
     def test_a_feature_may_have_a_limit_and_another_none(self):
-        text = line(tumour_course(0, limits=np.array([np.nan, 15.0])))
+        text = line(tumour_episode(0, limits=np.array([np.nan, 15.0])))
         assert "tumour 30.00  side_effects 2.00 (limit 15)" in text
 
     def test_no_minus_before_a_zero(self):
-        assert line(tumour_course(0, earned=-0.0001)).endswith("reward so far 0.000\n")
+        assert line(tumour_episode(0, earned=-0.0001)).endswith("reward so far 0.000\n")
 
 
 @pytest.mark.parametrize(
@@ -84,14 +88,14 @@ class TestLine:
         ({"earned": np.inf}, "reward so far must be finite"),
     ],
 )
-def test_a_course_that_does_not_fit_together_is_refused(changes, message):
+def test_an_episode_that_does_not_fit_together_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        tumour_course(4, **changes)
+        tumour_episode(4, **changes)
 
 
 class TestPicture:
-    def test_shows_the_course_where_it_is(self):
-        picture = Sheet().picture(tumour_course(4))
+    def test_shows_the_episode_where_it_is(self):
+        picture = drawn(tumour_episode(4))
         assert picture.dtype == np.uint8
         assert picture.shape == (388, 640, 3)
         assert tuple(picture[place(4, 22.0)]) == BLUE
@@ -102,9 +106,7 @@ class TestPicture:
         assert tuple(picture[place(2.5, 17.0)]) == WHITE
 
     def test_shows_the_limit(self):
-        with_limit, without = (
-            Sheet().picture(tumour_course(4, limits=limits)) for limits in (np.array([50, 15]), None)
-        )
+        with_limit, without = (drawn(tumour_episode(4, limits=limits)) for limits in (np.array([50, 15]), np.nan))
         row = place(0, 50.0)[0]
         # Much more red than blue: the line, softened at its edges. It is dashed.
         reddish = [
@@ -114,94 +116,94 @@ class TestPicture:
         assert not reddish[1].any()
 
     def test_marks_the_doses(self):
-        picture = Sheet().picture(tumour_course(4))
+        picture = drawn(tumour_episode(4))
         assert [tuple(picture[cell(t)]) for t in range(6)] == [DARK, PALE, DARK, PALE, WHITE, WHITE]
 
     def test_the_reward_so_far_is_shown(self):
         # In the upper right corner, and nowhere else.
-        a, b = (Sheet().picture(tumour_course(4, earned=earned)) for earned in (-1.0, -2.0))
+        a, b = (drawn(tumour_episode(4, earned=earned)) for earned in (-1.0, -2.0))
         rows, columns = np.nonzero((a != b).any(axis=2))
         assert len(rows)
         assert rows.max() < 30
         assert columns.min() > 450
 
     def test_the_time_axis_is_the_horizon_and_grows_if_need_be(self):
-        spans = [Frame.of(tumour_course(k)).span for k in (0, 20)]
+        spans = [Frame.of(tumour_episode(k)).span for k in (0, 20)]
         assert spans == [20, 20]
-        long = Course(TUMOUR, np.ones((22, 2)), (0,) * 21, ("wait", "treat"), 0.0, None, 20)
+        long = EpisodeSoFar(TUMOUR, np.ones((22, 2)), (0,) * 21, ("wait", "treat"), 0.0, np.nan, 20)
         assert Frame.of(long).span == 30
-        assert [Frame.of(tumour_course(k, horizon=None)).span for k in (0, 10, 11)] == [10, 10, 20]
+        assert [Frame.of(tumour_episode(k, horizon=None)).span for k in (0, 10, 11)] == [10, 10, 20]
 
     def test_what_leaves_the_ranges_is_still_shown(self):
-        course = tumour_course(4)
-        obs = course.obs.copy()
+        episode = tumour_episode(4)
+        obs = episode.obs.copy()
         obs[4] = 80.0, -3.0
-        frame = Frame.of(replace(course, obs=obs))
+        frame = Frame.of(replace(episode, obs=obs))
         # From 0..50 to 0..100 and from 0..15 to -7.5..15, by halves of a range; and 8 % around.
         assert frame.low == pytest.approx([-8.0, -7.5 - 0.08 * 22.5])
         assert frame.high == pytest.approx([108.0, 15.0 + 0.08 * 22.5])
 
     def test_same_input_same_bytes_whatever_was_drawn_before(self):
-        sheet, episode = Sheet(), [tumour_course(k) for k in range(9)]
-        first = [sheet.picture(course) for course in episode]
-        sheet.picture(wide_course(5, 3))
-        for course, picture in zip(reversed(episode), reversed(first), strict=True):
-            np.testing.assert_array_equal(sheet.picture(course), picture)
-        np.testing.assert_array_equal(Sheet().picture(episode[-1]), first[-1])
+        renderer, steps = Renderer("rgb_array", 4), [tumour_episode(k) for k in range(9)]
+        first = [renderer.picture(episode) for episode in steps]
+        renderer.picture(wide_episode(5, 3))
+        for episode, picture in zip(reversed(steps), reversed(first), strict=True):
+            np.testing.assert_array_equal(renderer.picture(episode), picture)
+        np.testing.assert_array_equal(drawn(steps[-1]), first[-1])
         assert len({picture.tobytes() for picture in first}) == 9
 
     def test_an_episode_is_drawn_on_one_figure(self):
-        sheet = Sheet()
-        sheet.picture(tumour_course(0))
-        drawing = sheet._drawing
-        sheet.picture(tumour_course(8))
-        assert sheet._drawing is drawing
+        renderer = Renderer("rgb_array", 4)
+        renderer.picture(tumour_episode(0))
+        drawing = renderer._drawing
+        renderer.picture(tumour_episode(8))
+        assert renderer._drawing is drawing
 
     def test_a_picture_is_the_callers_own(self):
-        sheet = Sheet()
-        kept = sheet.picture(tumour_course(3))
+        renderer = Renderer("rgb_array", 4)
+        kept = renderer.picture(tumour_episode(3))
         before = kept.copy()
-        sheet.picture(tumour_course(4))
+        renderer.picture(tumour_episode(4))
         np.testing.assert_array_equal(kept, before)
         kept[:] = 0
-        np.testing.assert_array_equal(sheet.picture(tumour_course(3)), before)
+        np.testing.assert_array_equal(renderer.picture(tumour_episode(3)), before)
 
     def test_settings_of_the_user_are_neither_heeded_nor_changed(self):
-        plain = Sheet().picture(tumour_course(4))
+        plain = drawn(tumour_episode(4))
         with matplotlib.rc_context(
             {"font.size": 30, "axes.facecolor": "red", "lines.linestyle": ":", "text.color": "red"}
         ):
             settings = dict(matplotlib.rcParams)
-            np.testing.assert_array_equal(Sheet().picture(tumour_course(4)), plain)
+            np.testing.assert_array_equal(drawn(tumour_episode(4)), plain)
             assert dict(matplotlib.rcParams) == settings
 
     @pytest.mark.parametrize(("d", "n_actions"), [(1, 2), (3, 7), (4, 8), (6, 2), (15, 25)])
     def test_any_number_of_features_and_actions(self, d, n_actions):
-        course, sheet = wide_course(d, n_actions), Sheet()
-        picture = sheet.picture(course)
+        episode, renderer = wide_episode(d, n_actions), Renderer("rgb_array", 4)
+        picture = renderer.picture(episode)
         assert picture.shape[1:] == (640, 3)
         assert 300 < picture.shape[0] < 550
         # A change of any one feature is seen.
         for k in range(d):
-            obs = course.obs.copy()
-            obs[-1, k] = 0.5 * (course.feature_map.low[k] + obs[-1, k])
-            assert (sheet.picture(replace(course, obs=obs)) != picture).any()
+            obs = episode.obs.copy()
+            obs[-1, k] = 0.5 * (episode.feature_map.low[k] + obs[-1, k])
+            assert (renderer.picture(replace(episode, obs=obs)) != picture).any()
 
     def test_very_large_and_very_small_numbers_leave_the_names_alone(self):
         """The line above a panel shows the same, whatever the axis shows."""
         lines = []
         for scale in (50.0, 5e9, 5e-7):
-            course = Course(
+            episode = EpisodeSoFar(
                 FeatureMap(("cells",), np.zeros(1), np.array([scale])), np.zeros((1, 1)), (), ("a", "b"), 0.0
             )
-            lines.append(Sheet().picture(course)[32:54, :500])
+            lines.append(drawn(episode)[32:54, :500])
         assert (lines[0] != 255).any()
         np.testing.assert_array_equal(lines[0], lines[1])
         np.testing.assert_array_equal(lines[0], lines[2])
 
     def test_names_in_any_script_and_with_any_sign(self):
         names = ("$x_1$ & {y}", "血压", "\N{GREEK SMALL LETTER MU}g/ml % <b>")
-        assert Sheet().picture(wide_course(3, 2, names=names)).shape[1] == 640
+        assert drawn(wide_episode(3, 2, names=names)).shape[1] == 640
 
 
 def test_matplotlib_comes_with_the_first_picture_and_pyplot_never():
@@ -209,12 +211,11 @@ def test_matplotlib_comes_with_the_first_picture_and_pyplot_never():
 import sys
 import numpy as np
 from cirl_gym import FeatureMap
-from cirl_gym.envs.picture import Course
-from cirl_gym.envs.picture import Renderer
-course = Course(FeatureMap(("x",), np.zeros(1), np.ones(1)), np.zeros((1, 1)), (), ("a", "b"), 0.0)
-Renderer("ansi", 4).render(course)
+from cirl_gym.envs.picture import EpisodeSoFar, Renderer
+episode = EpisodeSoFar(FeatureMap(("x",), np.zeros(1), np.ones(1)), np.zeros((1, 1)), (), ("a", "b"), 0.0)
+Renderer("ansi", 4).render(episode)
 assert "matplotlib" not in sys.modules and "pygame" not in sys.modules
-Renderer("rgb_array", 4).render(course)
+Renderer("rgb_array", 4).render(episode)
 assert "matplotlib.figure" in sys.modules
 assert "matplotlib.pyplot" not in sys.modules and "pygame" not in sys.modules
 """
@@ -224,17 +225,17 @@ assert "matplotlib.pyplot" not in sys.modules and "pygame" not in sys.modules
 
 class TestRenderer:
     def test_modes(self):
-        course = tumour_course(3)
-        assert Renderer("ansi", 4).render(course) == line(course)
-        np.testing.assert_array_equal(Renderer("rgb_array", 4).render(course), Sheet().picture(course))
+        episode = tumour_episode(3)
+        assert Renderer("ansi", 4).render(episode) == line(episode)
+        np.testing.assert_array_equal(Renderer("rgb_array", 4).render(episode), drawn(episode))
         with pytest.raises(ValueError, match="render_mode must be one of 'ansi', 'rgb_array', 'human' or None"):
             Renderer("film", 4)
 
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda renderer: pickle.loads(pickle.dumps(renderer))])
     def test_copies_draw_the_same(self, copied):
         renderer = Renderer("rgb_array", 4)
-        picture = renderer.render(tumour_course(3))
-        np.testing.assert_array_equal(copied(renderer).render(tumour_course(3)), picture)
+        picture = renderer.render(tumour_episode(3))
+        np.testing.assert_array_equal(copied(renderer).render(tumour_episode(3)), picture)
         assert len(pickle.dumps(renderer)) < 1000
 
 
@@ -252,17 +253,17 @@ class TestWindow:
     def test_shows_the_pictures_of_rgb_array_and_closes(self, pygame):
         renderer = Renderer("human", 1000)
         for k in range(3):
-            assert renderer.render(tumour_course(k)) is None
-            np.testing.assert_array_equal(self.shown(pygame), Sheet().picture(tumour_course(k)))
+            assert renderer.render(tumour_episode(k)) is None
+            np.testing.assert_array_equal(self.shown(pygame), drawn(tumour_episode(k)))
         renderer.close()
         assert not pygame.display.get_init()
         renderer.close()
-        renderer.render(tumour_course(1))
+        renderer.render(tumour_episode(1))
         assert pygame.display.get_init()
         renderer.close()
 
     def test_waits_until_the_next_picture_is_due(self, pygame):
-        window = Window(20)
+        window = Renderer("human", 20)
         window.show(np.zeros((8, 8, 3), dtype=np.uint8))
         before = pygame.time.get_ticks()
         for _ in range(3):
@@ -272,17 +273,17 @@ class TestWindow:
 
     def test_a_copy_has_no_window_yet(self, pygame):
         renderer = Renderer("human", 1000)
-        renderer.render(tumour_course(1))
+        renderer.render(tumour_episode(1))
         other = copy.deepcopy(renderer)
         other.close()
-        assert renderer._window.is_open
+        assert renderer._screen is not None
         assert pygame.display.get_init()
         renderer.close()
 
     @pytest.mark.parametrize("env_id", ["CIRLTumour-v0", "CIRLCounterfactual-v0"])
     def test_environments_show_themselves(self, pygame, env_id, monkeypatch):
         env = gym.make(env_id, render_mode="human")
-        monkeypatch.setattr(env.unwrapped._renderer._window, "_fps", 1000)
+        monkeypatch.setattr(env.unwrapped._renderer, "fps", 1000)
         still = gym.make(env_id, render_mode="rgb_array")
         env.reset(seed=3)
         still.reset(seed=3)
@@ -296,7 +297,7 @@ class TestWindow:
     def test_without_pygame_the_error_says_what_to_install(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "pygame", None)
         with pytest.raises(ImportError, match=r'pip install "cirl-gym\[human\]"'):
-            Renderer("human", 4).render(tumour_course(1))
+            Renderer("human", 4).render(tumour_episode(1))
 
 
 @pytest.mark.parametrize("policy", ["careful", "never"])
