@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from agents import MuSource, Solver
 from agents.as_printed.mu import learn_mu
 from agents.as_printed.policy import learn_policy, stored_policies
 from agents.as_printed.rounds import Answer, StoredPolicies, StoredRounds
@@ -18,13 +19,6 @@ from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem
 from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray, Policy
-
-Solver = Literal["successor", "drqn", "recurrent_ppo"]
-"""Who finds a policy for given weights: the successor-feature agent, recurrent Q-learning (appendix D), or RecurrentPPO
-in the world-model environment."""
-MuSource = Literal["successor", "mu_learning", "rollouts"]
-"""Where the mu of a policy comes from: read off the successor-feature agent, mu-learning (appendix C), or roll-outs in
-the world model."""
 
 
 class Candidate(NamedTuple):

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
+from agents import Solver
 from agents.expert import EXPERT, successor_expert
 from cirl_gym.data.features import check_weights
 from cirl_gym.files import read_json, write_json
@@ -21,7 +22,7 @@ from cirl_gym.types import Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters
 
-Algorithm = Literal["successor", "drqn", "recurrent_ppo"]
+Algorithm: TypeAlias = Solver
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 ROWS = 64
 """Patients that DRQN and RecurrentPPO treat at once."""

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from cirl_gym.envs.counterfactual import PACKAGED
-from irl.commands.run import demo
+from irl.commands.explain import demo
 from irl.settings import DemoConfig
 
 KEPT = ("batch.npz", "outcome_model.npz", "result.json")

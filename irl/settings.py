@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
+from agents import MuSource, Solver
 from agents.as_printed.training import HistoryTrainingConfig
-from agents.candidates import MuSource, Solver
 from agents.expert import EXPERT, simulator_model
 from agents.policies.cloning import CloningConfig
 from agents.ppo.settings import KNOWS_NO_RULES, WorldPPOConfig

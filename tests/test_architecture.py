@@ -22,7 +22,7 @@ TOP = {
     "irl.settings",
     "irl.studies.baselines",
     "irl.evaluation",
-    "irl.commands.run",
+    "irl.commands.explain",
     "irl.commands.expert",
     "irl.commands.tune",
     "irl.commands.diagnose",

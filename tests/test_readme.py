@@ -84,8 +84,8 @@ def test_make_targets_exist():
 def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.chdir(ROOT)
     ran = []
-    monkeypatch.setattr("irl.commands.run.demo", lambda config, out: ran.append(("demo", str(out))))
-    monkeypatch.setattr("irl.commands.run.explain", lambda frame, config, out: ran.append(("explain", str(out))))
+    monkeypatch.setattr("irl.commands.explain.demo", lambda config, out: ran.append(("demo", str(out))))
+    monkeypatch.setattr("irl.commands.explain.explain", lambda frame, config, out: ran.append(("explain", str(out))))
     monkeypatch.setattr("irl.commands.expert.expert", lambda setting, name, out, **_: ran.append((name, str(out))))
     monkeypatch.setattr("irl.commands.diagnose.diagnose_run", lambda run, out, **_: ran.append(("diagnose", str(run))))
     monkeypatch.setattr("irl.commands.compare.compare_runs", lambda a, b, out, **_: ran.append(("compare", str(out))))

@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from importlib import resources
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
+from cirl_gym.outcome_models.inputs import NetworkKind
 
-TunedKind = Literal["crn", "rmsn", "mb_h", "mb_x"]
+TunedKind: TypeAlias = NetworkKind
 """Kinds that have a search; the linear law chooses its lags and its strength itself."""
 Choice: TypeAlias = dict[str, float]
 """One entry of every row of a search's table, by the row's name."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import tyro
 from rich.console import Console
 
 from agents.dsfn.dsfn import DSFNConfig
@@ -17,6 +16,7 @@ from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl.checks.metrics import RETURN_EPISODES
+from irl.commands.options import BaselinesOptions
 from irl.report.comparison import report_of_baselines
 from irl.report.renderers import show
 from irl.result.baselines import METHODS, SCHEMA, Baselines, Row, chosen_methods
@@ -78,6 +78,11 @@ def quick_dsfn(config: DSFNLoopConfig) -> DSFNLoopConfig:
         q=replace(dsfn.q, iterations=min(dsfn.q.iterations, 700)),
     )
     return replace(config, dsfn=few, rounds=min(config.rounds, 5))
+
+
+def command(options: BaselinesOptions) -> None:
+    """Run ``cirl baselines``; raises as :func:`baselines_run` does."""
+    baselines_run(options.run, BaselinesConfig(options.methods, options.seed, options.quick), options.out)
 
 
 def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -> Baselines:
@@ -217,30 +222,3 @@ def _notes(given: Given, quick: bool, methods: tuple[str, ...]) -> tuple[str, ..
     if quick:
         notes.append("Quick: every method did a fraction of its work.")
     return tuple(notes)
-
-
-# MERGED: The options of ``cirl baselines``.
-
-
-def baselines(
-    run: tyro.conf.Positional[Path],
-    methods: tuple[str, ...] = (),
-    seed: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-) -> None:
-    """Let the paper's methods learn from the episodes of a run, and compare them in one table.
-
-    Methods: cirl (with the run's outcome model), oracle (with the simulator in its place), mb_h, mb_x, ar, crn, rmsn
-    (with an outcome model of that kind), dsfn, dsfn_h (without one), cloning. What is done is kept: a command that was
-    stopped goes on when it is given again.
-
-    Args:
-        run: Folder that cirl demo or cirl explain left.
-        methods: Which are compared; default: cirl, oracle (of a simulated run), mb_h, mb_x, dsfn, dsfn_h, cloning.
-        seed: Everything that the methods draw; default: the run's.
-        quick: A first look in a fraction of the time, with wider errors.
-        out: Folder for baselines.json and the finished rows; default: the run's.
-    """
-
-    baselines_run(run, BaselinesConfig(methods, seed, quick), out)

@@ -7,10 +7,16 @@ from pathlib import Path
 from rich.console import Console
 
 from cirl_gym.files import write_json
+from irl.commands.options import CompareOptions
 from irl.report.comparison import report_of_comparison
 from irl.report.renderers import show
 from irl.result.posterior_file import load_preferences
 from irl.studies.comparison import Comparison, compare
+
+
+def command(options: CompareOptions) -> None:
+    """Run ``cirl compare``; raises as :func:`compare_runs` does."""
+    compare_runs(options.a, options.b, options.out, rescale=options.rescale)
 
 
 def compare_runs(a: Path, b: Path, out: Path, *, rescale: bool = False) -> Comparison:

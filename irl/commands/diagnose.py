@@ -22,6 +22,7 @@ from cirl_gym.outcome_models.store import load_model
 from cirl_gym.types import Policy
 from cirl_gym.worlds.flipped import Patients, PatientsWorld
 from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
+from irl.commands.options import DiagnoseOptions
 from irl.report.diagnosis import report_of_diagnosis
 from irl.report.renderers import render, show
 from irl.result.run_folder import expert_of_run, forbidden, settings_of_run, whole_run
@@ -30,6 +31,11 @@ from irl.studies.diagnosis import Diagnosis, Material, Truth, diagnose
 
 MOST_TRAINING = 2000
 """Training episodes from which the fresh classifiers learn, at most: more would only take longer."""
+
+
+def command(options: DiagnoseOptions) -> None:
+    """Run ``cirl diagnose``; raises as :func:`diagnose_run` does."""
+    diagnose_run(options.run, options.out, patients=options.patients, seed=options.seed, steps=options.steps)
 
 
 def diagnose_run(

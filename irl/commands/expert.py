@@ -17,6 +17,13 @@ from agents.solvers import Algorithm, Setting, Solved, save_expert, train_expert
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.exhaustive import optimum
+from irl.commands.options import ExpertOptions
+
+
+def command(options: ExpertOptions) -> None:
+    """Run ``cirl expert``; raises as :func:`expert` does."""
+    setting = Setting(options.weights, options.gamma)
+    expert(setting, options.algorithm, options.out, patients=options.patients, seed=options.seed, scale=options.scale)
 
 
 class Verdict(NamedTuple):

@@ -1,141 +1,26 @@
-"""The outcome model's options, the same for every command that fits one."""
+"""The options of every command, with their help texts: light to import, so that help and mistakes come at once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
+
+from tyro.conf import OmitArgPrefixes, Positional
+
+from agents import MuSource, Solver
+from cirl_gym.outcome_models.inputs import Kind, NetworkKind
 
 if TYPE_CHECKING:
     from cirl_gym.tables.columns import TableColumns, TableOptions
     from cirl_gym.tables.sheet import Sheet
     from irl.settings import FitConfig
 
-
-Model = Literal["ar", "crn", "rmsn", "mb_h", "mb_x"]
-
-
-@dataclass(frozen=True)
-class ModelArguments:
-    """Which outcome model is fitted, and how many of it."""
-
-    model: Model | None = None
-    """Outcome model: linear law, or a network that corrects it (default: crn; with --quick: ar)."""
-    model_config: Path | None = None
-    """The tuning.json of cirl tune: its model, with the settings that were found."""
-    members: int = 1
-    """Outcome models that are fitted. Intervals hold what they differ in; each takes a run's time once more."""
-    bootstrap: bool = False
-    """Fit each of the members to patients drawn with replacement."""
-    relative: tuple[str, ...] = ()
-    """Features, never negative, that change in proportion to their size (networks only)."""
-
-    def put_into(self, config: FitConfig) -> FitConfig:
-        """The configuration with these options.
-
-        Raises:
-            ValueError: two options contradict each other.
-        """
-        if self.bootstrap and self.members == 1:
-            raise ValueError("--bootstrap draws patients anew for each of several models; give --members 5, say")
-        model, outcome = self.model or config.model, config.outcome
-        if self.model_config is not None:
-            from cirl_gym.tuning.tuning import read_tuned
-
-            kind, outcome = read_tuned(self.model_config)
-            if self.model not in (None, kind):
-                raise ValueError(f"{self.model_config} holds settings of {kind!r}, --model asks for {self.model!r}")
-            model = kind
-        if self.relative and model == "ar":
-            raise ValueError("--relative needs a network: --model crn, rmsn, mb_h or mb_x")
-        outcome = replace(
-            outcome, members=self.members, bootstrap=self.bootstrap, relative=self.relative or outcome.relative
-        )
-        return replace(config, model=model, outcome=outcome)
-
-
-AS_USUAL = ModelArguments()
-
-
-# MERGED: Who finds the candidate policies of the max-margin loop and their mu: options of every command that fits.
-
-Solver: TypeAlias = Literal["successor", "drqn", "recurrent_ppo"]
-MuSource: TypeAlias = Literal["successor", "mu_learning", "rollouts"]
-
 _USUAL_MU: dict[Solver, MuSource] = {"successor": "successor", "drqn": "mu_learning", "recurrent_ppo": "rollouts"}
 """Whose mu is taken where none is asked for."""
 
 
-@dataclass(frozen=True)
-class SolverArguments:
-    """The max-margin loop the fast way, as the paper prints it, or by RecurrentPPO in the world-model environment."""
-
-    solver: Solver = "successor"
-    """Who finds its policies: the successor-feature agent; or, anew in every round, recurrent Q-learning (the paper) or
-    RecurrentPPO in the world-model environment."""
-    mu: MuSource | None = None
-    """Where their feature expectations come from: the same agent; mu-learning anew in every round (the paper); or
-    roll-outs in the world model. Default: mu_learning with drqn, rollouts with recurrent_ppo."""
-    iterations: int | None = None
-    """Gradient steps of each training of drqn and mu_learning (default: the paper's 20,000; with --quick: 300)."""
-    steps: int | None = None
-    """Imagined steps of each training of recurrent_ppo (default: 40,000; with --quick: 20,000)."""
-    quality_limit: float | None = None
-    """By how much what plans promise may differ from what is reached in the world model, in shares of an outcome's
-    full range, before the run stops (default: 0.05)."""
-
-    def put_into(self, config: FitConfig) -> FitConfig:
-        """The configuration with these options.
-
-        Raises:
-            ValueError: two options contradict each other, iterations or steps is below 1, or the limit is not positive.
-        """
-        mu = self.mu or _USUAL_MU[self.solver]
-        histories, ppo = config.histories, config.ppo
-        if self.iterations is not None:
-            if self.solver != "drqn" and mu != "mu_learning":
-                raise ValueError("--iterations is for --solver drqn and --mu mu_learning")
-            histories = replace(histories, iterations=self.iterations)
-        if self.steps is not None:
-            if self.solver != "recurrent_ppo":
-                raise ValueError("--steps is for --solver recurrent_ppo")
-            ppo = replace(ppo, steps=self.steps)
-        quality = config.quality
-        if self.quality_limit is not None:
-            quality = replace(quality, limit=self.quality_limit)
-        return replace(config, solver=self.solver, mu=mu, histories=histories, ppo=ppo, quality=quality)
-
-
-AS_FAST = SolverArguments()
-
-
-# MERGED: Options of every command that fits, about time: windows of steps, and the choice of the discount factor.
-
-
-@dataclass(frozen=True)
-class TimeArguments:
-    """Whether preferences change with time, and how far ahead the experts look."""
-
-    windows: tuple[int, ...] = ()
-    """First steps of windows of time, as in --windows 0 6 12: the weights of each are found from its decisions alone,
-    and compared with those of the one before. The last window goes on to the end. Default: no windows."""
-    choose_gamma: tuple[float, ...] = ()
-    """Two or more discount factors, rising, as in --choose-gamma 0.5 0.9 0.99: each is solved, and the one under which
-    held-out decisions are most likely is taken instead of --gamma (the largest within one standard error of it)."""
-
-    def put_into(self, config: FitConfig) -> FitConfig:
-        """The configuration with these options.
-
-        Raises:
-            ValueError: an option is out of its range.
-        """
-        return replace(config, windows=self.windows, choose_gamma=self.choose_gamma)
-
-
-AT_ALL_TIMES = TimeArguments()
-
-
-# MERGED: The options of the command line that say how a table is read.
+# --- what several commands take --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -187,5 +72,299 @@ class TableArguments:
         return sheet, columns, options
 
 
-AS_FOUND = TableArguments()
-"""Nothing is said of the table."""
+@dataclass(frozen=True)
+class ModelArguments:
+    """Which outcome model is fitted, and how many of it."""
+
+    model: Kind | None = None
+    """Outcome model: linear law, or a network that corrects it (default: crn; with --quick: ar)."""
+    model_config: Path | None = None
+    """The tuning.json of cirl tune: its model, with the settings that were found."""
+    members: int = 1
+    """Outcome models that are fitted. Intervals hold what they differ in; each takes a run's time once more."""
+    bootstrap: bool = False
+    """Fit each of the members to patients drawn with replacement."""
+    relative: tuple[str, ...] = ()
+    """Features, never negative, that change in proportion to their size (networks only)."""
+
+    def put_into(self, config: FitConfig) -> FitConfig:
+        """The configuration with these options.
+
+        Raises:
+            ValueError: two options contradict each other.
+        """
+        if self.bootstrap and self.members == 1:
+            raise ValueError("--bootstrap draws patients anew for each of several models; give --members 5, say")
+        model, outcome = self.model or config.model, config.outcome
+        if self.model_config is not None:
+            from cirl_gym.tuning.tuning import read_tuned
+
+            kind, outcome = read_tuned(self.model_config)
+            if self.model not in (None, kind):
+                raise ValueError(f"{self.model_config} holds settings of {kind!r}, --model asks for {self.model!r}")
+            model = kind
+        if self.relative and model == "ar":
+            raise ValueError("--relative needs a network: --model crn, rmsn, mb_h or mb_x")
+        outcome = replace(
+            outcome, members=self.members, bootstrap=self.bootstrap, relative=self.relative or outcome.relative
+        )
+        return replace(config, model=model, outcome=outcome)
+
+
+@dataclass(frozen=True)
+class SolverArguments:
+    """The max-margin loop the fast way, as the paper prints it, or by RecurrentPPO in the world-model environment."""
+
+    solver: Solver = "successor"
+    """Who finds its policies: the successor-feature agent; or, anew in every round, recurrent Q-learning (the paper) or
+    RecurrentPPO in the world-model environment."""
+    mu: MuSource | None = None
+    """Where their feature expectations come from: the same agent; mu-learning anew in every round (the paper); or
+    roll-outs in the world model. Default: mu_learning with drqn, rollouts with recurrent_ppo."""
+    iterations: int | None = None
+    """Gradient steps of each training of drqn and mu_learning (default: the paper's 20,000; with --quick: 300)."""
+    steps: int | None = None
+    """Imagined steps of each training of recurrent_ppo (default: 40,000; with --quick: 20,000)."""
+    quality_limit: float | None = None
+    """By how much what plans promise may differ from what is reached in the world model, in shares of an outcome's
+    full range, before the run stops (default: 0.05)."""
+
+    def put_into(self, config: FitConfig) -> FitConfig:
+        """The configuration with these options.
+
+        Raises:
+            ValueError: two options contradict each other, iterations or steps is below 1, or the limit is not positive.
+        """
+        mu = self.mu or _USUAL_MU[self.solver]
+        histories, ppo = config.histories, config.ppo
+        if self.iterations is not None:
+            if self.solver != "drqn" and mu != "mu_learning":
+                raise ValueError("--iterations is for --solver drqn and --mu mu_learning")
+            histories = replace(histories, iterations=self.iterations)
+        if self.steps is not None:
+            if self.solver != "recurrent_ppo":
+                raise ValueError("--steps is for --solver recurrent_ppo")
+            ppo = replace(ppo, steps=self.steps)
+        quality = config.quality
+        if self.quality_limit is not None:
+            quality = replace(quality, limit=self.quality_limit)
+        return replace(config, solver=self.solver, mu=mu, histories=histories, ppo=ppo, quality=quality)
+
+
+@dataclass(frozen=True)
+class TimeArguments:
+    """Whether preferences change with time, and how far ahead the experts look."""
+
+    windows: tuple[int, ...] = ()
+    """First steps of windows of time, as in --windows 0 6 12: the weights of each are found from its decisions alone,
+    and compared with those of the one before. The last window goes on to the end. Default: no windows."""
+    choose_gamma: tuple[float, ...] = ()
+    """Two or more discount factors, rising, as in --choose-gamma 0.5 0.9 0.99: each is solved, and the one under which
+    held-out decisions are most likely is taken instead of --gamma (the largest within one standard error of it)."""
+
+    def put_into(self, config: FitConfig) -> FitConfig:
+        """The configuration with these options.
+
+        Raises:
+            ValueError: an option is out of its range.
+        """
+        return replace(config, windows=self.windows, choose_gamma=self.choose_gamma)
+
+
+# --- one for each command ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """Simulate experts whose preferences are known, recover them from their decisions alone, compare."""
+
+    out: Path = Path("runs/demo")
+    """Folder for result.json, config.json, report.html and the models."""
+    seed: int = 0
+    """Everything that is drawn."""
+    weights: tuple[float, float] = (-0.3, -0.7)
+    """True reward weights of (tumour, side effects); L1 norm above 0 and at most 1."""
+    gamma: float = 0.99
+    """Discount factor, 0 to 1."""
+    kappa: float = 100.0
+    """Inverse temperature of the experts; the larger, the fewer mistakes."""
+    episodes: int = 10_000
+    """Episodes that are seen."""
+    outcome_model: OmitArgPrefixes[ModelArguments] = field(default_factory=ModelArguments)
+    """What predicts the outcomes."""
+    policies: OmitArgPrefixes[SolverArguments] = field(default_factory=SolverArguments)
+    """How the max-margin loop finds policies."""
+    times: OmitArgPrefixes[TimeArguments] = field(default_factory=TimeArguments)
+    """Whether preferences change with time, and how far ahead the experts look."""
+    forbid: tuple[str, ...] = ()
+    """What the experts may not do, such as "1 when Above(side_effects, 4)"."""
+    quick: bool = False
+    """A first look in about a minute, with wider errors."""
+    fresh: bool = False
+    """Begin anew, even if the same command was stopped before and could go on."""
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """Say what the experts behind a table of decisions were trading off.
+
+    The table (CSV or Parquet) has one row per episode and time step: what was observed, then the action taken. The
+    last row of an episode has no action. Columns that are not named are found by their content, or asked for.
+    """
+
+    table: Positional[Path]
+    """CSV, gzipped CSV or Parquet file."""
+    columns: OmitArgPrefixes[TableArguments] = field(default_factory=TableArguments)
+    """How the table is read."""
+    outcomes: tuple[str, ...] = ()
+    """What is weighed: features, or Outside(NAME, 36, 38), Above(NAME, 12), Below(NAME, 92), Change(NAME),
+    Product(NAME, NAME); default: all features that are not static. The others are only seen and predicted."""
+    lower_is_better: tuple[str, ...] = ()
+    """Outcomes that nobody can want to be higher: their weights are negative."""
+    sign: tuple[str, ...] = ()
+    """Outcomes whose weight has a known sign, as NAME=-1 or NAME=+1."""
+    gamma: float = 0.99
+    """Discount factor, 0 to 1."""
+    outcome_model: OmitArgPrefixes[ModelArguments] = field(default_factory=ModelArguments)
+    """What predicts the outcomes."""
+    policies: OmitArgPrefixes[SolverArguments] = field(default_factory=SolverArguments)
+    """How the max-margin loop finds policies."""
+    times: OmitArgPrefixes[TimeArguments] = field(default_factory=TimeArguments)
+    """Whether preferences change with time, and how far ahead the experts look."""
+    forbid: tuple[str, ...] = ()
+    """What the experts could not do: "ACTION when CONDITION" or "ACTION unless CONDITION", each a text of its
+    own. Conditions: Above(NAME, 3), Below(NAME, 3), Outside(NAME, 3, 4), After(ACTION), joined by and."""
+    seed: int = 0
+    """Everything that is drawn."""
+    quick: bool = False
+    """A first look in a fraction of the time, with wider errors."""
+    fresh: bool = False
+    """Begin anew, even if the same command was stopped before and could go on."""
+    out: Path = Path("runs/explain")
+    """Folder for result.json, config.json, report.html and the models."""
+
+
+def fit_config(options: DemoOptions | ExplainOptions) -> FitConfig:
+    """From a batch to weights, as the options say.
+
+    Raises:
+        ValueError: an option is out of its range, or two contradict each other.
+    """
+    config = _usual_fit(options.gamma, options.quick, options.forbid)
+    for chosen in (options.outcome_model, options.policies, options.times):
+        config = chosen.put_into(config)
+    return config
+
+
+def _usual_fit(gamma: float, quick: bool, forbid: tuple[str, ...]) -> FitConfig:
+    from irl.settings import FitConfig
+
+    config = FitConfig(gamma=gamma, forbid=forbid)
+    return config.quick() if quick else config
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Search for the settings of an outcome model that predict best what happened next.
+
+    The values that are tried are the paper's. A search that was stopped goes on when the same command is given again.
+    """
+
+    data: Positional[Path]
+    """A table, as for cirl explain, or a batch.npz."""
+    columns: OmitArgPrefixes[TableArguments] = field(default_factory=TableArguments)
+    """How the table is read."""
+    model: NetworkKind = "crn"
+    """Outcome model."""
+    trials: int | None = None
+    """How many settings are tried, those of earlier commands counted (default: 20, as in the paper)."""
+    sampler: Literal["random", "tpe"] = "random"
+    """At random, none twice, or led by what was found (Optuna's TPE)."""
+    prune: bool = True
+    """Stop trials that do worse than half of the others."""
+    alone: bool = False
+    """Without the linear law that the network otherwise corrects, as in the paper."""
+    storage: str | None = None
+    """A journal file, an SQLite file (.db), or the URL of a database that machines share, as SQLAlchemy takes
+    it (default: study.journal in the folder)."""
+    study: str | None = None
+    """Name of the study in the storage (default: the model's)."""
+    seed: int = 0
+    """Everything that is drawn."""
+    out: Path = Path("runs/tune")
+    """Folder for tuning.json."""
+
+
+@dataclass(frozen=True)
+class DiagnoseOptions:
+    """Say how far the outcome model of a run can be believed, on patients that it has not seen."""
+
+    run: Positional[Path]
+    """Folder that cirl demo or cirl explain left."""
+    out: Path | None = None
+    """Folder for diagnostics.json and diagnostics.html; default: the run's."""
+    patients: int = 500
+    """Held-out episodes, at most; of a simulated run they are drawn anew."""
+    steps: int | None = None
+    """Look at most so many steps ahead; default: as far as the episodes go."""
+    seed: int = 0
+    """Everything that is drawn."""
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Say by how much the weights of two runs of the same features differ, and how sure that is.
+
+    The runs are taken as independent: no patient is in both. Weights are per range of a feature; ranges that differ a
+    little are brought to one.
+    """
+
+    a: Positional[Path]
+    """Folder that cirl demo or cirl explain left."""
+    b: Positional[Path]
+    """Another such folder; its weights are taken from those of the first."""
+    rescale: bool = False
+    """Compare even if the ranges of a feature have less than 90 % in common."""
+    out: Path = Path("runs/compare")
+    """Folder for comparison.json."""
+
+
+@dataclass(frozen=True)
+class BaselinesOptions:
+    """Let the paper's methods learn from the episodes of a run, and compare them in one table.
+
+    Methods: cirl (with the run's outcome model), oracle (with the simulator in its place), mb_h, mb_x, ar, crn, rmsn
+    (with an outcome model of that kind), dsfn, dsfn_h (without one), cloning. What is done is kept: a command that was
+    stopped goes on when it is given again.
+    """
+
+    run: Positional[Path]
+    """Folder that cirl demo or cirl explain left."""
+    methods: tuple[str, ...] = ()
+    """Which are compared; default: cirl, oracle (of a simulated run), mb_h, mb_x, dsfn, dsfn_h, cloning."""
+    seed: int | None = None
+    """Everything that the methods draw; default: the run's."""
+    quick: bool = False
+    """A first look in a fraction of the time, with wider errors."""
+    out: Path | None = None
+    """Folder for baselines.json and the finished rows; default: the run's."""
+
+
+@dataclass(frozen=True)
+class ExpertOptions:
+    """Train an expert in the simulator and compare it with the exact optimum."""
+
+    out: Path = Path("runs/expert")
+    """Folder for the trained expert."""
+    weights: tuple[float, float] = (-0.3, -0.7)
+    """Reward weights of (tumour, side effects); L1 norm above 0 and at most 1."""
+    gamma: float = 0.99
+    """Discount factor, 0 to 1."""
+    algorithm: Solver = "successor"
+    """Successor features (half a minute), recurrent Q-learning, or RecurrentPPO of sb3-contrib."""
+    patients: int = 20
+    """Starts on which it is judged, without noise; the optimum takes about a second each."""
+    seed: int = 0
+    """Everything that is drawn."""
+    scale: float = 1.0
+    """Share of the usual training."""

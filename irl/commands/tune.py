@@ -13,11 +13,25 @@ from rich.console import Console
 from rich.table import Table
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.tuning.tuning import Tuning, TuningConfig, shown
 from cirl_gym.tuning.tuning import tune as search
-from irl.commands.options import TableArguments
+from irl.commands.options import TableArguments, TuneOptions
 from irl.stages import duration, stages
+
+
+def command(options: TuneOptions) -> None:
+    """Run ``cirl tune``; raises as :func:`tune` does."""
+    config = TuningConfig(
+        options.model,
+        trials=options.trials,
+        sampler=options.sampler,
+        prune=options.prune,
+        seed=options.seed,
+        start=OutcomeModelConfig(base=not options.alone),
+    )
+    tune(options.data, options.columns, config, options.storage, options.study, options.out)
 
 
 def tune(

@@ -185,7 +185,7 @@ class TestOptions:
 def test_a_whole_run_from_the_command(tmp_path, monkeypatch, capsys):
     make_the_command_line_tiny(monkeypatch)
     monkeypatch.setattr(
-        "irl.commands.cli._fit_config", lambda gamma, quick, forbid: tiny_fit(gamma=gamma, ppo=FEW, rounds=1)
+        "irl.commands.options._usual_fit", lambda gamma, quick, forbid: tiny_fit(gamma=gamma, ppo=FEW, rounds=1)
     )
     arguments = ["demo", "--quick", "--solver", "recurrent_ppo", "--steps", "48"]
     for folder in ("a", "b"):

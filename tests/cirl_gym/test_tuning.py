@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import numpy as np
 import optuna
@@ -33,11 +33,10 @@ from cirl_gym.tuning.search import (
     multiple,
 )
 from cirl_gym.tuning.tuning import TuningConfig, read_tuned, study_settings, tune
-from irl.commands import cli
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands import tune as tune_command
 from irl.commands.cli import main
-from irl.commands.options import TableArguments
+from irl.commands.options import TableArguments, TuneOptions
 
 
 def course(tuning):
@@ -400,7 +399,7 @@ class TestCommand:
         assert words in capsys.readouterr().err
 
     def test_the_models_of_the_command_line_are_those_that_have_a_search(self):
-        assert get_args(cli.TunedModel) == get_args(TunedKind)
+        assert get_args(get_type_hints(TuneOptions)["model"]) == get_args(TunedKind)
 
 
 def test_real_networks_are_tuned_the_same_twice(tmp_path):

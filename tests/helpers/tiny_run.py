@@ -85,7 +85,7 @@ def make_the_command_line_tiny(monkeypatch) -> None:
         tiny = tiny_demo()
         return replace(config, episodes=tiny.episodes, test_episodes=20, parameters=tiny.parameters, expert=tiny.expert)
 
-    monkeypatch.setattr("irl.commands.cli._fit_config", fit_config)
+    monkeypatch.setattr("irl.commands.options._usual_fit", fit_config)
     monkeypatch.setattr(DemoConfig, "quick", demo_config)
 
 

@@ -24,7 +24,7 @@ from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.commands import baselines as baselines_command
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.baselines import BaselinesConfig, baselines_run, stored_row
 from irl.commands.cli import main
 from irl.report.comparison import report_of_baselines

@@ -54,7 +54,7 @@ from cirl_gym.envs.counterfactual import CounterfactualEnv
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.worlds.world import CounterfactualWorld
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.evaluation import mean_lengths, recorded_rounds
 from irl.max_margin.feature_expectations import expert_mu, phi_along
 from irl.pipeline import fit, simulate

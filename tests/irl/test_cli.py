@@ -13,7 +13,8 @@ from tiny_run import icu_stays, make_the_command_line_tiny, refused
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.wrappers.learned_reward import load_reward
-from irl.commands.cli import known_signs, main
+from irl.commands.cli import main
+from irl.commands.explain import known_signs
 from irl.result.result import Result
 
 TWO = ("--features", "temperature", "wbc")
@@ -128,7 +129,7 @@ def test_being_stopped_is_said_and_exits_with_130(tiny, monkeypatch, capsys):
     def stopped(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("irl.commands.run.simulate", stopped)
+    monkeypatch.setattr("irl.commands.explain.simulate", stopped)
     assert main(["demo", "--quick", "--out", "here"]) == 130
     error = capsys.readouterr().err
     assert "cirl: stopped; what was not finished left nothing" in error

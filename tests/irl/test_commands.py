@@ -19,7 +19,7 @@ from cirl_gym.outcome_models.store import load_model
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.tables.sheet import read_table
 from cirl_gym.worlds.tumour import TumourParameters
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.report.what_if import imagine
 from irl.result.result import Result
 

@@ -15,7 +15,7 @@ from tiny_run import refused, tiny_demo
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.files import read_arrays, write_arrays
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.compare import compare_runs
 from irl.preferences.posterior import PosteriorResult

@@ -17,7 +17,7 @@ from agents.policies.habits import ConstantPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.outcome_models.model import EnsembleModel
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import diagnose_run
 from irl.report.diagnosis import report_of_diagnosis, verdicts

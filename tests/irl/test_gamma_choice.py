@@ -14,7 +14,7 @@ from small_batches import batch_of
 from tiny_run import tiny_demo, tiny_fit
 from tumour_experts import QUICK, expert_of, played, solved
 
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.pipeline import fit, simulate
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
@@ -284,7 +284,7 @@ def test_wrong_discount_factors_are_refused_before_any_work():
 
 def test_the_command_line_takes_discount_factors(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr("irl.commands.run.demo", lambda config, out: seen.append(config.fit))
+    monkeypatch.setattr("irl.commands.explain.demo", lambda config, out: seen.append(config.fit))
     assert main(["demo", "--choose-gamma", "0.5", "0.99", "--out", str(tmp_path)]) == 0
     assert main(["demo", "--choose-gamma", "0.99", "--out", str(tmp_path)]) == 2
     assert [(fit.gamma, fit.choose_gamma) for fit in seen] == [(0.99, (0.5, 0.99))]

@@ -19,7 +19,7 @@ KILLED_AT_A_RENAME = """
 import os, signal, sys
 from pathlib import Path
 import cirl_gym.files
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from tiny_run import tiny_demo
 
 rename = Path.replace

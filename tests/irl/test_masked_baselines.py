@@ -24,7 +24,7 @@ from cirl_gym.data.rules import ActionRules, read_rules
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.types import FloatArray
 from irl.checks.metrics import accuracy, majority, repeat_last_action
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.baselines import BaselinesConfig, baselines_run
 from irl.result.baselines import PAPER
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn

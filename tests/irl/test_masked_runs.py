@@ -15,7 +15,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.store import load_model
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import diagnose_run
 from irl.pipeline import fit

@@ -15,7 +15,7 @@ from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.wrappers.learned_reward import LearnedReward, load_reward
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.compare import compare_runs
 from irl.commands.diagnose import diagnose_run

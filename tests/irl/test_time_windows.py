@@ -15,7 +15,7 @@ from tiny_run import tiny_demo, tiny_fit
 from tumour_experts import QUICK, Turning, expert_of, played, solved
 
 from cirl_gym.data.batch import Batch
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences, posterior_of
 from irl.preferences.likelihood import PlanPool
@@ -418,7 +418,7 @@ def test_wrong_windows_are_refused_before_any_work(starts):
 
 def test_the_command_line_takes_windows(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr("irl.commands.run.demo", lambda config, out: seen.append(config.fit))
+    monkeypatch.setattr("irl.commands.explain.demo", lambda config, out: seen.append(config.fit))
     assert main(["demo", "--windows", "0", "6", "12", "--out", str(tmp_path)]) == 0
     assert main(["demo", "--windows", "6", "0", "--out", str(tmp_path)]) == 2
     assert [fit.windows for fit in seen] == [(0, 6, 12)]

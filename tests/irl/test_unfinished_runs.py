@@ -19,7 +19,7 @@ from tiny_run import FEW, icu_stays, make_the_command_line_tiny, tiny_demo, tiny
 
 from cirl_gym import files as stored_parts
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.report.renderers import render
 from irl.result.resuming import code_digest, data_digest, remove, unfinished
@@ -40,7 +40,7 @@ def quick(monkeypatch):
     """Trainings are kept after every iteration; the page, half of such a run's time, is drawn in one test alone."""
     monkeypatch.setattr(stored_parts, "EVERY", 0.0)
     monkeypatch.setattr(
-        "irl.commands.run.render",
+        "irl.commands.explain.render",
         lambda report: str([one.page[1:] for one in report.sections if one.name == "what-if"]),
     )
     # Whoever works on the source in the middle of a test does no harm.
@@ -131,7 +131,7 @@ AFTER = (
     "irl.pipeline.judged_preferences",
     "irl.pipeline.fit_cloning",
     "irl.evaluation.measured_accuracy",
-    "irl.commands.run.render",
+    "irl.commands.explain.render",
 )
 
 
@@ -144,7 +144,7 @@ class TestKilled:
 
     @pytest.mark.slow
     def test_after_the_stages_that_are_kept(self, whole, tmp_path, monkeypatch):
-        monkeypatch.setattr("irl.commands.run.render", render)
+        monkeypatch.setattr("irl.commands.explain.render", render)
         dying(monkeypatch, demo(PRINTED), tmp_path, *AFTER)
         commands.demo(PRINTED, tmp_path)
         same(whole("printed, with its page", demo(PRINTED)), tmp_path)
@@ -209,7 +209,7 @@ import os, signal, sys
 from pathlib import Path
 import irl.result.resuming
 from cirl_gym import files
-from irl.commands import run as commands
+from irl.commands import explain as commands
 from tiny_run import tiny_printed
 
 irl.result.resuming.code_digest = lambda: "the same"

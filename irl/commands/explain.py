@@ -1,9 +1,9 @@
-"""What the commands do: run the pipeline, say what came out, leave a folder that is whole or has no result."""
+"""``cirl demo`` and ``cirl explain TABLE``: what experts were trading off; a folder that is whole or has no result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ from rich.console import Console
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.outcomes import changing
+from cirl_gym.data.outcomes import changing, read_outcome
 from cirl_gym.files import write_json, write_text
 from cirl_gym.outcome_models.store import save_model
 from cirl_gym.tables.read import prepare_table
 from irl import evaluation as findings
 from irl.checks.held_out import agreement_over_time
 from irl.checks.metrics import RETURN_EPISODES
+from irl.commands.options import DemoOptions, ExplainOptions, fit_config
 from irl.pipeline import Fit, fit, simulate
 from irl.report.renderers import render, show
 from irl.report.run import report_of
@@ -28,7 +29,7 @@ from irl.report.what_if import imagine
 from irl.result.posterior_file import POSTERIOR, save_posterior
 from irl.result.result import Result, installed_versions
 from irl.result.resuming import identity_of, remove, unfinished
-from irl.settings import DemoConfig, ExplainConfig
+from irl.settings import DemoConfig, ExplainConfig, chosen_outcomes
 from irl.stages import stages
 
 if TYPE_CHECKING:
@@ -50,6 +51,54 @@ _WRITTEN = (
     "posterior.npz",
     "expert.npz",
 )
+
+
+def command(options: DemoOptions | ExplainOptions) -> None:
+    """Run ``cirl demo`` or ``cirl explain``.
+
+    Raises:
+        ValueError: an option is out of its range, or the table cannot be used.
+        OSError: the table cannot be read or the folder not be written to.
+    """
+    if isinstance(options, DemoOptions):
+        config = DemoConfig(options.weights, options.kappa, options.episodes, seed=options.seed)
+        config = replace(config.quick() if options.quick else config, fit=fit_config(options))
+        _begin_anew(options)
+        demo(config, options.out)
+        return
+    frame, columns, how = options.columns.read(options.table)
+    outcomes = chosen_outcomes(columns, options.outcomes)
+    signs = known_signs(outcomes, options.lower_is_better, options.sign)
+    asked = ExplainConfig(columns, how, signs, options.seed, fit_config(options), options.outcomes)
+    _begin_anew(options)
+    explain(frame, asked, options.out)
+
+
+def _begin_anew(options: DemoOptions | ExplainOptions) -> None:
+    if options.fresh:
+        remove(options.out)
+
+
+def known_signs(outcomes: Sequence[str], lower_is_better: Sequence[str], sign: Sequence[str]) -> dict[str, int]:
+    """What ``--lower-is-better`` and ``--sign`` say, by outcome.
+
+    Raises:
+        ValueError: a name is not an outcome, an entry is not NAME=-1 or NAME=+1, or two entries contradict each other.
+    """
+    entries = [(name, "-1", "--lower-is-better") for name in lower_is_better]
+    for entry in sign:
+        name, found, value = entry.rpartition("=")
+        if not found or value not in ("-1", "1", "+1"):
+            raise ValueError(f"--sign takes NAME=-1 or NAME=+1, got {entry!r}")
+        entries.append((name, value, "--sign"))
+    signs: dict[str, int] = {}
+    for text, value, option in entries:
+        name = read_outcome(text, outcomes).name
+        if name not in outcomes:
+            raise ValueError(f"{option}: {name!r} is not an outcome; the outcomes are {', '.join(outcomes)}")
+        if signs.setdefault(name, int(value)) != int(value):
+            raise ValueError(f"{option}: {name!r} is given two different signs")
+    return signs
 
 
 def demo(config: DemoConfig, out: Path) -> Result:
