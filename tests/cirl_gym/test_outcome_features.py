@@ -21,7 +21,7 @@ from cirl_gym.envs.picture import EpisodeSoFar, Frame
 from cirl_gym.tables.columns import TableColumns
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward
-from irl.commands.cli import known_signs
+from irl.commands.explain import known_signs
 from irl.preferences.identified_set import not_identifiable
 from irl.result.sentences import expectation_sentences, most_understated, per, seen_sentences
 from irl.settings import ExplainConfig, chosen_outcomes
