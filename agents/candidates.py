@@ -1,23 +1,28 @@
-"""Candidate policies of the max-margin loop and their mu: from the successor-feature agent, or found anew each time."""
+"""Candidate policies of the max-margin loop and their mu: from the successor-feature agent, or found anew each time.
+
+Rounds that found them anew are stored as they end: a loop that was killed goes on in the round that it was in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from agents import MuSource, Solver
-from agents.as_printed.mu import learn_mu
+from agents.as_printed.histories import Histories
+from agents.as_printed.mu import RollOutConfig, learn_mu, rolled_out_mu
 from agents.as_printed.policy import learn_policy, stored_policies
-from agents.as_printed.rounds import Answer, StoredPolicies, StoredRounds
-from agents.as_printed.training import Histories, HistoryTrainingConfig, StoredTraining
+from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, generator_state, set_generator
+from agents.policies.policy import StoredPolicies
 from agents.ppo.settings import WorldPPOConfig
-from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem
 from cirl_gym.files import StoredParts
+from cirl_gym.outcome_models.network_files import part, prefixed, read_model_file, write_model_file
 from cirl_gym.types import FloatArray, Policy
 
 
@@ -43,7 +48,7 @@ def learnt_candidates(
     mu: MuSource = "mu_learning",
     ppo: WorldPPOConfig | None = None,
     rollouts: RollOutConfig | None = None,
-    kept: StoredParts | None = None,
+    stored: StoredParts | None = None,
 ) -> Callable[[FloatArray], Candidate]:
     """Answers weights with a policy of the solver and its mu, each found anew (paper, Algorithm 1).
 
@@ -56,7 +61,7 @@ def learnt_candidates(
         mu: ``"mu_learning"`` or ``"rollouts"``; either judges the policies of every solver.
         ppo: how RecurrentPPO is trained.
         rollouts: how policies are rolled out.
-        kept: where rounds and trainings are kept, so that a loop that was killed goes on.
+        stored: where rounds and trainings are stored, so that a loop that was killed goes on.
 
     Raises:
         ValueError: the world has no histories, or mu is to be the successor agent's, which is read off.
@@ -68,31 +73,79 @@ def learnt_candidates(
     residuals = int(rng.integers(2**31)) if mu == "rollouts" else 0
     find: Callable[[FloatArray, StoredTraining], Policy]
     if solver == "successor":
-        find, stored = (lambda w, _: agent.policy(w)), StoredPolicies(lambda _: {}, lambda w, _: agent.policy(w))
+        policies = StoredPolicies(lambda _: {}, lambda w, _: agent.policy(w))
+        find = lambda w, _: agent.policy(w)  # noqa: E731
     elif solver == "drqn":
-        find, stored = partial(_learnt_policy, histories(), config, rng), stored_policies(histories(), config)
+        policies = stored_policies(histories(), config)
+        find = lambda w, training: learn_policy(histories(), w, config, rng, stored=training)  # noqa: E731
     else:
         # Only this solver needs a newer Gymnasium.
         from agents.ppo.ppo import WorldPPO
 
         trainer = WorldPPO(world, ppo or WorldPPOConfig(), rng)
-        find, stored = (lambda w, _: trainer.solve(w)), trainer.stored()
+        policies = trainer.stored()
+        find = lambda w, _: trainer.solve(w)  # noqa: E731
 
-    def answer(w: FloatArray, policy_training: StoredTraining, mu_training: StoredTraining) -> Answer:
+    def solve(w: FloatArray, policy_training: StoredTraining, mu_training: StoredTraining) -> Candidate:
         policy = find(w, policy_training)
         if mu == "rollouts":
-            return policy, rolled_out_mu(policy, world, rollouts, residuals)
-        return policy, learn_mu(histories(), policy, config, rng, kept=mu_training).mu
+            return Candidate(policy, rolled_out_mu(policy, world, rollouts, residuals))
+        return Candidate(policy, learn_mu(histories(), policy, config, rng, stored=mu_training).mu)
 
-    rounds = StoredRounds(kept or StoredParts(), stored, rng)
-    return lambda w: Candidate(*rounds.solved(w, partial(answer, w)))
+    return StoredRounds(stored or StoredParts(), policies, solve, rng).next
 
 
-def _learnt_policy(
-    histories: Histories,
-    config: HistoryTrainingConfig,
-    rng: np.random.Generator,
-    w: FloatArray,
-    training: StoredTraining,
-) -> Policy:
-    return learn_policy(histories, w, config, rng, kept=training)
+class StoredRounds:
+    """Solves round after round, or reads what an earlier run of the same loop solved.
+
+    With every round the state of the generator after it is stored, so that the next one draws what it would have drawn.
+
+    Args:
+        parts: of the run.
+        policies: as arrays.
+        solve: finds the candidate for weights ``[d]``; it is given where to store the trainings of policy and mu.
+        rng: everything that the rounds draw.
+    """
+
+    def __init__(
+        self,
+        parts: StoredParts,
+        policies: StoredPolicies,
+        solve: Callable[[FloatArray, StoredTraining, StoredTraining], Candidate],
+        rng: np.random.Generator,
+    ) -> None:
+        self.parts, self.policies, self.solve, self.rng = parts, policies, solve, rng
+        self.done = 0
+
+    def next(self, w: FloatArray) -> Candidate:
+        """The candidate of the next round, whose weights are ``[d]``."""
+        name = f"round{self.done:03}"
+        self.done += 1
+        found = self.parts.read(f"{name}.npz", lambda path: self._read(path, w))
+        if found is not None:
+            return found
+        trainings = [StoredTraining(self.parts, f"{name}.{of}.npz") for of in ("policy", "mu")]
+        made = self.solve(w, *trainings)
+        if self.parts.write(f"{name}.npz", lambda path: self._write(path, w, made)):
+            for training in trainings:
+                training.drop()
+        return made
+
+    def _write(self, path: Path, w: FloatArray, made: Candidate) -> None:
+        learnt = prefixed("policy.", self.policies.arrays(made.policy))
+        settings = {"kind": "round", "generator": generator_state(self.rng)}
+        write_model_file(path, settings, {"w": w, "mu": made.mu.astype(np.float64), **learnt})
+
+    def _read(self, path: Path, w: FloatArray) -> Candidate:
+        settings, arrays = read_model_file(path)
+        if settings.get("kind") != "round" or not {"w", "mu"} <= set(arrays):
+            raise ValueError("it is not a round: its weights or its mu are missing")
+        asked, mu = arrays.pop("w"), arrays.pop("mu")
+        if not np.array_equal(asked, w):
+            raise ValueError(f"it is of the weights {asked}, not of {w}")
+        if mu.shape != w.shape or mu.dtype != np.float64 or not np.isfinite(mu).all():
+            raise ValueError(f"its mu must be {len(w)} finite numbers, got {mu}")
+        policy = self.policies.policy(w, part("policy.", arrays))
+        # Last of all: a file that cannot be used must leave the generator as it is.
+        set_generator(self.rng, settings.get("generator"))
+        return Candidate(policy, mu)

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from agents.successor.agent import SuccessorAgent, SuccessorConfig, SuccessorPolicy, check_kappa, tempered
-from agents.successor.training import Problem, ProgressCallback, fit_successor, fixed_weights
+from agents.successor.training import Problem, fit_successor, fixed_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import numbered_actions, returns, rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters
@@ -79,7 +80,7 @@ def successor_expert(
     kappa: float,
     config: SuccessorConfig,
     rng: np.random.Generator,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
     forbid: Sequence[str] = (),
 ) -> Expert:
     """Solve the simulator for one preference (paper, appendix E).

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from agents.as_printed.mu import RollOutConfig, rolled_out_mu
 from agents.candidates import Candidate, learnt_candidates, successor_candidates
-from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.solvers import SIX_SETTINGS, Setting, ready_expert
 from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights

@@ -210,7 +210,7 @@ def _loop(
             mu=config.mu,
             ppo=config.ppo,
             rollouts=config.rollouts,
-            kept=stored,
+            stored=stored,
         )
     return max_margin(
         mu.mean,

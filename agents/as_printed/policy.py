@@ -6,30 +6,25 @@ the outcome model. :class:`agents.drqn.drqn.DRQN` is the same network in an envi
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agents.as_printed.rounds import StoredPolicies
+from agents.as_printed.histories import Histories, Masks
 from agents.as_printed.training import (
-    Histories,
     HistoryNetwork,
     HistoryTrainingConfig,
-    Masks,
-    ProgressCallback,
     Rows,
     StoredTraining,
     train_on_histories,
     values_along,
 )
-from agents.policies.policy import RecurrentPolicy, only_allowed
+from agents.policies.policy import RecurrentPolicy, StoredPolicies, only_allowed
 from cirl_gym.data.batch import Batch
-from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays
+from cirl_gym.outcome_models.network_files import Arrays, load_module_arrays, module_arrays
 from cirl_gym.outcome_models.networks import lstm_step
-from cirl_gym.outcome_models.training import seeded
+from cirl_gym.outcome_models.training import Progress, seeded
 from cirl_gym.types import FloatArray, Policy
 
 
@@ -71,9 +66,9 @@ def learn_policy(
     w: npt.ArrayLike,
     config: HistoryTrainingConfig,
     rng: np.random.Generator,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
     *,
-    kept: StoredTraining | None = None,
+    stored: StoredTraining | None = None,
 ) -> LearntPolicy:
     """A policy that is optimal for preferences w in the outcome model, from the batch's histories.
 
@@ -83,7 +78,7 @@ def learn_policy(
         config: how to train.
         rng: first weights, and everything that is drawn.
         progress: called with (iterations done, iterations in all).
-        kept: where the training is kept, so that one that was killed goes on.
+        stored: where the training is stored, so that one that was killed goes on.
 
     Raises:
         ValueError: w is not ``d`` finite numbers, the histories end by another rule than the configuration says, or
@@ -93,17 +88,17 @@ def learn_policy(
     if weights.shape != (d,) or not np.isfinite(weights).all():
         raise ValueError(f"w must be {d} finite numbers, got {weights}")
     learner = QLearner((histories.phi @ torch.from_numpy(weights))[..., None], histories.masks)
-    return LearntPolicy(histories, train_on_histories(histories, learner, config, rng, progress, kept=kept))
+    return LearntPolicy(histories, train_on_histories(histories, learner, config, rng, progress, stored=stored))
 
 
 def stored_policies(histories: Histories, config: HistoryTrainingConfig) -> StoredPolicies:
     """Policies that :func:`learn_policy` found, as arrays and back."""
 
-    def arrays(policy: Policy) -> dict[str, npt.NDArray[Any]]:
+    def arrays(policy: Policy) -> Arrays:
         assert isinstance(policy, LearntPolicy)
         return module_arrays(policy.network)
 
-    def policy(_w: FloatArray, found: dict[str, npt.NDArray[Any]]) -> LearntPolicy:
+    def policy(_w: FloatArray, found: Arrays) -> LearntPolicy:
         # First weights are drawn, from torch's own generator: it stays as it is.
         with seeded(0):
             network = HistoryNetwork(histories.inputs.shape[2], histories.phi.shape[2], 1, config.hidden)

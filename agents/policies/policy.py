@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,20 @@ from torch import Tensor
 
 from cirl_gym.data.rules import ActionRules, among_allowed
 from cirl_gym.outcome_models.inputs import Scaler
-from cirl_gym.types import BoolArray, FloatArray, IntArray
+from cirl_gym.outcome_models.network_files import Arrays
+from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
 
 Memory: TypeAlias = tuple[npt.NDArray[Any], ...]
 """What a policy hands from one call to the next: arrays whose rows belong to the episodes."""
+
+
+class StoredPolicies(NamedTuple):
+    """How the policies of one solver become arrays and come back."""
+
+    arrays: Callable[[Policy], Arrays]
+    """Everything that a policy has learnt."""
+    policy: Callable[[FloatArray, Arrays], Policy]
+    """The policy of weights ``[d]`` again; raises ValueError where the arrays are not those of such a policy."""
 
 
 def checked_observation(policy: str, observation: Any, d: int, n_actions: int) -> npt.NDArray[Any]:

@@ -19,10 +19,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from agents.as_printed.rounds import StoredPolicies
+from agents.as_printed.mu import RollOutConfig, rolled_out_mu
 from agents.drqn.settings import LinearRate, ScaledExtractor
+from agents.policies.policy import StoredPolicies
 from agents.ppo.settings import KNOWS_NO_RULES, RecurrentPPOConfig, WorldPPOConfig
-from agents.rolled_out_mu import RollOutConfig, rolled_out_mu
 from agents.sb3_vec_env import make_native_vec_env
 from agents.successor.training import Problem
 from cirl_gym.outcome_models.inputs import Scaler

@@ -23,6 +23,7 @@ from cirl_gym.envs.tumour import TumourEnv
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
@@ -47,8 +48,6 @@ def fixed_weights(w: npt.ArrayLike) -> WeightSampler:
 # MERGED: Training of the successor-feature agent: imagined histories, then one backward sweep
 # (:mod:`agents.successor.agent`).
 
-ProgressCallback = Callable[[int, int], None]
-"""Called with (done, total)."""
 
 _TARGETS = 50_000
 """Returns, one per history, w and action, that a stage learns from at most: more take longer and teach it no more. The
@@ -129,7 +128,7 @@ def fit_successor(
     problem: Problem,
     config: SuccessorConfig,
     rng: np.random.Generator,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> SuccessorAgent:
     """Train psi for all preferences of ``problem.weights``.
 
@@ -251,7 +250,7 @@ def fit_agent(
     feature_map: FeatureMap | None = None,
     config: SuccessorConfig | None = None,
     seed: int = 0,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
     forbid: Sequence[str] = (),
 ) -> SuccessorAgent:
     """One training, the (near) optimal policy of any preferences: no reward is needed.

@@ -18,13 +18,12 @@ from typing import Literal
 
 import numpy as np
 
-from agents.rolled_out_mu import EndlessWorld, mu_along
+from agents.as_printed.mu import EndlessWorld, mu_along
 from agents.successor.agent import SuccessorAgent, SuccessorPolicy
 from agents.successor.training import Problem
 from cirl_gym.data.features import checked_signs, draw_weights, keep_signs
 from cirl_gym.data.rollout import rollout
 from cirl_gym.types import Float32Array, FloatArray
-from cirl_gym.worlds.world import CounterfactualWorld
 from irl.max_margin import MaxMarginResult
 from irl.preferences import PosteriorResult
 from irl.result.records import Quality
@@ -167,7 +166,7 @@ def _reached(
 ) -> FloatArray:
     """``[n, d]`` mu of the courses that begin at ``first [n, D]``, an equal share of them for each of the weights."""
     own = np.repeat(weights, len(first) // len(weights), axis=0)
-    world = EndlessWorld(CounterfactualWorld(problem.model, first, problem.horizon, outcome=outcome))
+    world = EndlessWorld(problem.model, first, problem.horizon, outcome=outcome)
     rng = np.random.default_rng(seed)
     played = rollout(world, SuccessorPolicy(agent, own, None, rng), len(first), rng)
     return mu_along(problem, played)

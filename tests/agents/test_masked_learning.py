@@ -13,19 +13,11 @@ from known_model import PHI as KNOWN_PHI
 from known_model import KnownModel
 
 from agents import ppo as world_ppo
-from agents.as_printed.mu import MuLearner, learn_mu
+from agents.as_printed.histories import Histories, PolicyActions
+from agents.as_printed.mu import MuLearner, learn_mu, rolled_out_mu
 from agents.as_printed.policy import LearntPolicy, QLearner, learn_policy, stored_policies
-from agents.as_printed.training import (
-    Histories,
-    HistoryNetwork,
-    HistoryTrainingConfig,
-    PolicyActions,
-    Rows,
-    _learnt_actions,
-    _targets,
-)
+from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Rows, _learnt_actions, _targets
 from agents.candidates import learnt_candidates
-from agents.rolled_out_mu import rolled_out_mu
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.data.rules import read_rules

@@ -11,9 +11,10 @@ from five_state_model import ENDS, ByBurden, every_course, exact, histories_of, 
 from five_states import BURDEN, MILD, NEXT
 from known_model import PHI, KnownModel
 
+from agents.as_printed.histories import Histories, PolicyActions
 from agents.as_printed.mu import MuLearner, learn_mu
 from agents.as_printed.policy import learn_policy
-from agents.as_printed.training import Histories, HistoryTrainingConfig, PolicyActions, Rows, train_on_histories
+from agents.as_printed.training import HistoryTrainingConfig, Rows, train_on_histories
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import discounted, rollout

@@ -9,8 +9,9 @@ import pytest
 import torch
 from five_state_model import every_course, exact, histories_of, numbers, problem_of
 
+from agents.as_printed.histories import Histories
 from agents.as_printed.policy import LearntPolicy, QLearner, learn_policy
-from agents.as_printed.training import Histories, HistoryNetwork, HistoryTrainingConfig, Rows, _targets
+from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Rows, _targets
 from cirl_gym.data.rollout import act_along, discounted, observation, rollout
 from cirl_gym.worlds.world import CounterfactualWorld
 

@@ -9,7 +9,7 @@ import pytest
 from known_model import KnownModel, best_plans, value_of_plan
 from small_agents import exact_agent, known_problem
 
-from agents.rolled_out_mu import EndlessWorld, RollOutConfig, rolled_out_mu
+from agents.as_printed.mu import EndlessWorld, RollOutConfig, rolled_out_mu
 from cirl_gym.data.rollout import rollout
 from cirl_gym.worlds.world import CounterfactualWorld
 
@@ -80,7 +80,7 @@ def test_nothing_ends_in_an_endless_world():
     problem = known_problem()
     world = CounterfactualWorld(problem.model, problem.starts, 4)
     assert rollout(world, Planned(2, 2, 2, 2), 50, np.random.default_rng(0)).terminated.any()
-    endless = rollout(EndlessWorld(world), Planned(2, 2, 2, 2), 50, np.random.default_rng(0))
+    endless = rollout(EndlessWorld(problem.model, problem.starts, 4), Planned(2, 2, 2, 2), 50, np.random.default_rng(0))
     assert (endless.lengths == 4).all()
     assert endless.truncated.all()
     assert endless.features == ("x", "y")

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from five_states import BURDEN, MILD, NEXT, PHI, SEVERE
 
-from agents.as_printed.training import Histories
+from agents.as_printed.histories import Histories
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap

@@ -120,14 +120,14 @@ class TestGenerators:
 
 def q_network(config, rng, kept=None):
     training = None if kept is None else StoredTraining(kept, "q.npz")
-    return learn_policy(histories_of(every_course(3), 0.9), W, config, rng, kept=training).network
+    return learn_policy(histories_of(every_course(3), 0.9), W, config, rng, stored=training).network
 
 
 def mu_network(config, rng, kept=None):
     histories = histories_of(every_course(3), 0.9)
     policy = learn_policy(histories, W, FAST, np.random.default_rng(9))
     training = None if kept is None else StoredTraining(kept, "mu.npz")
-    return learn_mu(histories, policy, config, rng, kept=training).network
+    return learn_mu(histories, policy, config, rng, stored=training).network
 
 
 def outcome(train, config, kept=None, seed=0):
@@ -248,7 +248,7 @@ def loop(world, solver, kept=None, asked=ASKED):
     """What three rounds answer, as bytes, and what the generator draws then."""
     rng = np.random.default_rng(5)
     agent, problem = world
-    solve = learnt_candidates(agent, problem, solver, replace(FAST, iterations=2), rng, ppo=PPO, kept=kept)
+    solve = learnt_candidates(agent, problem, solver, replace(FAST, iterations=2), rng, ppo=PPO, stored=kept)
     answers = [solve(w) for w in asked]
     seen = np.concatenate([problem.histories.start, np.zeros((16, 2))], axis=1).astype(np.float32)
     acts = [answer.policy.predict(seen, deterministic=True)[0].tolist() for answer in answers]
