@@ -19,8 +19,18 @@ from irl.checks.held_out import HeldOutConfig, first_episodes, held_out_likeliho
 from irl.checks.metrics import accuracy, ceiling, majority, mean_and_error, repeat_last_action, simulated_returns
 from irl.max_margin.loop import MaxMarginResult
 from irl.pipeline import Fit, Simulated
-from irl.result.records import AllowedActions, Episodes, HeldOutLikelihood
-from irl.result.result import Accuracy, Estimate, IdentifiedRanges, Kappa, LoopRound, Member, ModelError
+from irl.result.result import (
+    Accuracy,
+    AllowedActions,
+    Episodes,
+    Estimate,
+    HeldOutLikelihood,
+    IdentifiedRanges,
+    Kappa,
+    LoopRound,
+    Member,
+    ModelError,
+)
 from irl.result.sentences import expectation_sentences, gamma_sentences, per, seen_sentences, window_sentences
 from irl.result.verdict import Evidence, Verdict, loop_sentences, verdict, verdict_sentences
 

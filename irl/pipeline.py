@@ -40,7 +40,7 @@ from irl.preferences.identified_set import (
 from irl.preferences.inference import judged_preferences, spread_weights
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import PosteriorResult
-from irl.result.records import GammaChoice, Quality, TimeWindow
+from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages
 from irl.stored_stages import stored_expert, stored_outcome_model

@@ -20,7 +20,7 @@ from cirl_gym.tables.columns import TableColumns, TableOptions
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.preferences.inference import PosteriorConfig
-from irl.result.records import check_gammas, check_starts
+from irl.result.result import check_gammas, check_starts
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from irl.preferences.likelihood import (
     taken_log_probabilities,
 )
 from irl.preferences.posterior import PosteriorResult
-from irl.result.records import AgreementOverTime, HeldOutLikelihood, LogLikelihood
+from irl.result.result import AgreementOverTime, HeldOutLikelihood, LogLikelihood
 
 _TINY = 1e-300
 

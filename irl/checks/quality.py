@@ -26,7 +26,7 @@ from cirl_gym.data.rollout import rollout
 from cirl_gym.types import Float32Array, FloatArray
 from irl.max_margin import MaxMarginResult
 from irl.preferences import PosteriorResult
-from irl.result.records import Quality
+from irl.result.result import Quality
 
 SURE = 3.0
 """By chance alone a difference is larger than so many standard errors once in 400 times."""

@@ -19,8 +19,8 @@ from irl.checks.metrics import RETURN_EPISODES
 from irl.commands.options import BaselinesOptions
 from irl.report.comparison import report_of_baselines
 from irl.report.renderers import show
-from irl.result.baselines import METHODS, SCHEMA, Baselines, Row, chosen_methods
-from irl.result.records import build, plain
+from irl.result.baselines import METHODS, Baselines, Row, chosen_methods
+from irl.result.codec import SCHEMA, plain, restored
 from irl.result.result import installed_versions
 from irl.result.resuming import code_digest
 from irl.settings import FitConfig
@@ -170,7 +170,7 @@ def stored_row(path: Path, method: str, settings: dict[str, Any]) -> Row | None:
         content = read_json(path)
         if not isinstance(content, dict) or content.get("schema") != SCHEMA or content.get("settings") != settings:
             return None
-        row: Row = build(Row, content.get("row"), f"row {method}")
+        row = restored(Row, content.get("row"), f"row {method}")
     except (OSError, ValueError):
         return None
     return row if row.method == method and row.error is None else None

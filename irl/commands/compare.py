@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cirl_gym.files import write_json
 from irl.commands.options import CompareOptions
 from irl.report.comparison import report_of_comparison
 from irl.report.renderers import show
@@ -36,6 +35,6 @@ def compare_runs(a: Path, b: Path, out: Path, *, rescale: bool = False) -> Compa
     if a.resolve() == b.resolve():
         raise ValueError(f"A and B are the same run: {a}")
     found = compare(load_preferences(a), load_preferences(b), rescale=rescale)
-    write_json(out / "comparison.json", found.as_dict())
+    found.write(out / "comparison.json")
     show(report_of_comparison(found, out), Console(highlight=False))
     return found

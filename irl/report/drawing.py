@@ -18,8 +18,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from irl.report.section import percent, signed
 from irl.report.what_if import WhatIf
-from irl.result.records import AgreementOverTime
-from irl.result.result import Result
+from irl.result.result import AgreementOverTime, Result
 
 
 def weights_svg(result: Result) -> str:

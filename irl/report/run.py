@@ -29,8 +29,7 @@ from irl.report.section import (
     span,
 )
 from irl.report.what_if import WhatIf
-from irl.result.records import AllowedActions, GammaChoice, Quality
-from irl.result.result import Result
+from irl.result.result import AllowedActions, GammaChoice, Quality, Result
 from irl.result.sentences import SAME_PATIENTS, TRADE_OFF, steps_of
 from irl.stages import duration
 

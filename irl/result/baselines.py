@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-from cirl_gym.files import write_json
-from irl.result.records import check_types, plain, require
-
-SCHEMA = 1
-Numbers: TypeAlias = tuple[float, ...]
-Interval: TypeAlias = tuple[float, float]
+from irl.result.codec import Document, Interval, NotNegative, Numbers, Record, Share, require, require_ordered
 
 METHODS = {
     "cirl": "CIRL",
@@ -61,8 +53,7 @@ def chosen_methods(asked: Sequence[str], simulated: bool) -> tuple[str, ...]:
     return tuple(asked) or tuple(name for name in PAPER if simulated or name != "oracle")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Record, frozen=True, kw_only=True):
     """What one method says, and what its policy is worth. What it has not, or what is not known, is None.
 
     Raises:
@@ -80,43 +71,37 @@ class Row:
     """``[d]`` L1 norm 1."""
     intervals: dict[str, Interval] | None = None
     """90 % interval of each weight."""
-    weight_error: float | None = None
+    weight_error: NotNegative | None = None
     """Largest distance of a weight from the true one."""
     right_order: bool | None = None
     """Whether the weights rank the features as the true ones do."""
-    mu_gap: float | None = None
+    mu_gap: NotNegative | None = None
     """Distance of the policy's feature expectation from the experts', both in the world that the table names."""
-    accuracy: float | None = None
+    accuracy: Share | None = None
     """Share of held-out decisions that the policy meets (paper, appendix H)."""
     return_: float | None = None
     """Mean undiscounted return in the simulator under the true weights."""
-    return_error: float | None = None
+    return_error: NotNegative | None = None
     """Its standard error; most of it is how patients differ, which is the same for every row."""
     behind: float | None = None
     """By how much the experts' policy earns more, without their mistakes, with the same patients and noise."""
-    behind_error: float | None = None
+    behind_error: NotNegative | None = None
     """Standard error of that."""
-    seconds: float | None = None
+    seconds: NotNegative | None = None
     """Time of the inference, without that of measuring."""
     note: str = ""
     """How its loop ended, in plain words."""
     error: str | None = None
     """Why it failed."""
 
-    def __post_init__(self) -> None:
-        check_types(self, f"row {self.method}")
-        known = {**METHODS, **REFERENCES}
+    def check(self) -> None:
+        """The method is one, weights have L1 norm 1, intervals are [low, high], and no error stands beside findings."""
+        known, where = {**METHODS, **REFERENCES}, f"row {self.method}"
         require(self.method in known, f"row: method must be one of {', '.join(known)}, got {self.method!r}")
-        where = f"row {self.method}"
-        for name in ("weight_error", "mu_gap", "return_error", "behind_error", "seconds"):
-            value = getattr(self, name)
-            require(value is None or value >= 0, f"{where}: {name} must not be negative, got {value}")
-        require(self.accuracy is None or 0 <= self.accuracy <= 1, f"{where}: accuracy must lie in [0, 1]")
         if self.weights is not None:
             norm = sum(abs(weight) for weight in self.weights)
             require(abs(norm - 1) <= 1e-6, f"{where}: weights must have L1 norm 1, got {norm}")
-        for name, (low, high) in (self.intervals or {}).items():
-            require(low <= high, f"{where}: the interval of {name} must be [low, high], got {[low, high]}")
+        require_ordered(f"{where}: intervals", self.intervals or {})
         found = [name for name in (*MEASURES, "weights", "intervals") if getattr(self, name) is not None]
         require(self.error is None or not found, f"{where}: it failed, and yet it has {', '.join(found)}")
 
@@ -126,8 +111,7 @@ class Row:
         return {**METHODS, **REFERENCES}[self.method]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baselines:
+class Baselines(Document, frozen=True, kw_only=True):
     """``baselines.json`` (beside ``schema``): one row per method, all from the same episodes and with the same seed.
 
     Raises:
@@ -140,7 +124,7 @@ class Baselines:
     """Names of the d outcomes that are weighed."""
     true_weights: Numbers | None
     """``[d]`` of simulated experts, L1 norm 1."""
-    ceiling: float | None
+    ceiling: Share | None
     """Accuracy that nobody can exceed, since the experts draw their actions; None where that is not known."""
     gap_in: str
     """The world in which feature expectations are compared."""
@@ -154,13 +138,12 @@ class Baselines:
     notes: tuple[str, ...]
     """What limits the comparison, in plain sentences."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "baselines")
+    def check(self) -> None:
+        """No method has two rows, and everything is about the same features."""
         names, d = [row.method for row in self.rows], len(self.features)
         require(len(set(names)) == len(names), f"baselines: a method has two rows: {', '.join(names)}")
         truth = self.true_weights
         require(truth is None or len(truth) == d, f"baselines: true_weights must be {d} numbers, got {truth}")
-        require(self.ceiling is None or 0 <= self.ceiling <= 1, "baselines: ceiling must lie in [0, 1]")
         for row in self.rows:
             of_all = row.intervals is None or set(row.intervals) == set(self.features)
             require((row.weights is None or len(row.weights) == d) and of_all, f"row {row.method}: not of {d} features")
@@ -169,12 +152,3 @@ class Baselines:
     def failed(self) -> dict[str, str]:
         """What went wrong, by method."""
         return {row.method: row.error for row in self.rows if row.error is not None}
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of ``baselines.json``, in JSON's own types."""
-        content: dict[str, Any] = plain(self, "baselines")
-        return {"schema": SCHEMA, **content}
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the file whole."""
-        write_json(path, self.as_dict())

@@ -1,146 +1,110 @@
-"""``result.json``: what one run found, in one frozen, checked object. A run that was killed leaves no such file."""
+"""``result.json``: what one run found, in one frozen, checked record. A run that was killed leaves no such file."""
 
 from __future__ import annotations
 
-import os
 import platform
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from importlib import metadata
+from itertools import pairwise
 from math import dist
-from typing import Any, TypeAlias
+from typing import Any
 
-from cirl_gym.files import read_json, write_json
-from irl.result.records import (
-    AgreementOverTime,
-    AllowedActions,
-    Episodes,
-    GammaChoice,
-    HeldOutLikelihood,
-    Quality,
-    TimeWindow,
-    build,
-    check_types,
-    check_windows,
-    plain,
+from cirl_gym.data.batch import Batch
+from irl.result.codec import (
+    Count,
+    Document,
+    Interval,
+    LogProbability,
+    NotNegative,
+    Numbers,
+    Record,
+    Share,
+    Some,
     require,
+    require_ordered,
 )
 
-SCHEMA = 1
 RETURN_POLICIES = ("expert", "cirl", "cloning", "random", "never", "always")
 """Whose returns are compared where a simulator is at hand."""
 
-Numbers: TypeAlias = tuple[float, ...]
-Interval: TypeAlias = tuple[float, float]
 
-
-@dataclass(frozen=True)
-class IdentifiedRanges:
+class IdentifiedRanges(Record, frozen=True):
     """The weights that explain the data equally well, feature by feature: regret <= max(minimum, 0) + tolerance."""
 
     ranges: dict[str, Interval]
     """Smallest and largest weight of each feature within the set."""
     minimum: float
     """Smallest regret of any weights: max over found policies of w . mu, minus w . mu_expert."""
-    tolerance: float
+    tolerance: NotNegative
     """How far above the minimum still counts as equally well (sampling and solver error)."""
     not_identifiable: dict[str, str]
     """Features whose weight the data cannot tell, with the reason."""
     profile: tuple[tuple[float, float, float], ...] = ()
     """Of two features, (weight, weight, regret) along the allowed weights, in order; else empty."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "identified_set")
-        for name, interval in self.ranges.items():
-            _check_interval(interval, f"identified_set.ranges.{name}")
-        require(self.tolerance >= 0, "identified_set.tolerance must not be negative")
+    def check(self) -> None:
+        """Ranges are [low, high]."""
+        require_ordered("IdentifiedRanges.ranges", self.ranges)
 
 
-@dataclass(frozen=True)
-class LoopRound:
+class LoopRound(Record, frozen=True):
     """One round of the loop (paper, algorithm 1)."""
 
-    k: int
+    k: Count
     w: Numbers
     """``[d]`` weights that were solved for."""
     mu: Numbers
     """``[d]`` discounted feature expectation of the policy found."""
-    lambda_: float | None
+    lambda_: Share | None
     """Step towards mu, 0 to 1; None in the first round, which has no step. The key is ``lambda``."""
-    margin: float
+    margin: NotNegative
     """Distance of mu_expert from the mixture so far."""
-    seconds: float
-    agreement: float
+    seconds: NotNegative
+    agreement: Share
     """Share of held-out decisions that its policy meets (appendix H), on the first held-out episodes."""
-    changed: float | None
+    changed: Share | None
     """Share of these decisions in which its policy differs from the round before's; None in the first round."""
 
-    def __post_init__(self) -> None:
-        check_types(self, f"rounds[{self.k}]")
-        for name in ("agreement", "changed"):
-            share = getattr(self, name)
-            require(share is None or 0 <= share <= 1, f"rounds[{self.k}].{name} must lie in [0, 1], got {share}")
-        require(self.lambda_ is None or 0 <= self.lambda_ <= 1, f"rounds[{self.k}].lambda must lie in [0, 1]")
-        require(min(self.k, self.margin, self.seconds) >= 0, f"rounds[{self.k}]: negative number, margin or seconds")
 
-
-@dataclass(frozen=True)
-class Accuracy:
+class Accuracy(Record, frozen=True):
     """Share of held-out actions that each policy's most likely action meets (paper, appendix H)."""
 
-    cirl: float
-    cloning: float
-    majority: float
-    repeat_last_action: float
-    ceiling: float | None
+    cirl: Share
+    cloning: Share
+    majority: Share
+    repeat_last_action: Share
+    ceiling: Share | None
     """What nobody can exceed, since the experts draw their actions; None where that is not known."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "accuracy")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            require(value is None or 0 <= value <= 1, f"accuracy.{field.name} must lie in [0, 1], got {value}")
 
-
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Record, frozen=True):
     """A mean and its standard error."""
 
     mean: float
-    standard_error: float
-
-    def __post_init__(self) -> None:
-        check_types(self, "estimate")
-        require(self.standard_error >= 0, "estimate.standard_error must not be negative")
+    standard_error: NotNegative
 
 
-@dataclass(frozen=True)
-class Kappa:
+class Kappa(Record, frozen=True):
     """The experts' inverse temperature with its 90 % interval."""
 
     mean: float
     interval: Interval
 
-    def __post_init__(self) -> None:
-        check_types(self, "kappa")
-        _check_interval(self.interval, "kappa.interval")
+    def check(self) -> None:
+        """The interval is [low, high]."""
+        require_ordered("Kappa.interval", [self.interval])
 
 
-@dataclass(frozen=True)
-class ModelError:
+class ModelError(Record, frozen=True):
     """Root of the summed squared errors of the predicted outcomes, scaled to [0, 1], on held-out histories."""
 
-    factual: float
+    factual: NotNegative
     """For the actions that were taken."""
-    counterfactual: float | None
+    counterfactual: NotNegative | None
     """For the actions that were not; None where there is no simulator to ask."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "model_error")
-        require(min(self.factual, self.counterfactual or 0.0) >= 0, "model_error must not be negative")
 
-
-@dataclass(frozen=True)
-class Member:
+class Member(Record, frozen=True):
     """What one outcome model of an ensemble says."""
 
     weights: Numbers
@@ -150,15 +114,273 @@ class Member:
     mu_recovered: Numbers
     """``[d]`` that of the policy optimal for its weights, in its world."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "members")
+
+class Episodes(Record, frozen=True):
+    """How many episodes each part of the data has, and how long they are."""
+
+    train: int
+    validation: int
+    test: int
+    mean_length: NotNegative
+    """Actions of a training episode, on average."""
+    mean_length_recovered: NotNegative
+    """Actions of an episode of the recovered policy in the world model, on average, from the same first observations:
+    where the two differ, what ends episodes may be part of what the weights say."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class AllowedActions(Record, frozen=True):
+    """What rules (:mod:`cirl_gym.data.rules`) forbade in the training episodes."""
+
+    rules: tuple[str, ...]
+    """As they were given."""
+    decisions: Count
+    """Of all training episodes."""
+    limited: Count
+    """Decisions in which some action was forbidden."""
+    forced: Count
+    """Decisions in which one action alone was allowed: they say nothing of weights."""
+
+    def check(self) -> None:
+        """There is a rule, and numbers rise."""
+        require(bool(self.rules), "allowed.rules must hold a rule")
+        ordered = self.forced <= self.limited <= self.decisions
+        require(ordered, "allowed: forced, limited and decisions must rise in this order")
+
+    @classmethod
+    def of(cls, rules: Sequence[str], train: Batch) -> AllowedActions | None:
+        """Of the training episodes; None where nothing was forbidden."""
+        if train.allowed is None:
+            return None
+        left = train.allowed[train.mask].sum(axis=1)
+        return cls(tuple(rules), train.n_steps, int((left < train.n_actions).sum()), int((left == 1).sum()))
+
+    @property
+    def sentence(self) -> str:
+        """For the headline."""
+        if self.limited == 0:
+            return f"What was forbidden never comes up in the {self.decisions:,} training decisions."
+        forced = f"one action alone was allowed in {self.forced:,}, which say nothing of the weights"
+        return f"Some action was forbidden in {self.limited:,} of {self.decisions:,} training decisions; {forced}."
+
+
+class GammaTried(Record, frozen=True):
+    """What one discount factor says."""
+
+    gamma: Share
+    log_likelihood: LogProbability
+    """Mean log-probability of a held-out decision, its chance averaged over the posterior of weights and kappa."""
+    difference: LogProbability
+    """That minus the best discount factor's: 0 for the best, else negative."""
+    standard_error: NotNegative
+    """Of the difference, paired by patient."""
+    weights: Numbers
+    """``[d]`` posterior mean under this discount factor, L1 norm 1."""
+    intervals: tuple[Interval, ...]
+    """``[d]`` 90 % intervals."""
+    kappa: float
+    """Posterior mean of the experts' inverse temperature."""
+
+    def check(self) -> None:
+        """One interval, [low, high], for each weight."""
+        require(len(self.intervals) == len(self.weights), "gammas.tried: one interval for each weight")
+        require_ordered("GammaTried.intervals", self.intervals)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the best is at most one standard error better: held-out decisions do not tell the two apart."""
+        return -self.difference <= self.standard_error
+
+
+class GammaChoice(Record, frozen=True):
+    """The discount factor that was taken, and all that were tried."""
+
+    chosen: float
+    tried: tuple[GammaTried, ...]
+    """By rising gamma."""
+    decisions: int
+    """Held-out decisions that were judged."""
+    patients: int
+    """Whose they are."""
+
+    def check(self) -> None:
+        """There was a choice, of one of the best, about the same features."""
+        check_gammas([one.gamma for one in self.tried])
+        require(self.chosen in [one.gamma for one in self.tied], "gammas: the chosen one is none of the best")
+        require(len({len(one.weights) for one in self.tried}) == 1, "gammas: all must weigh the same features")
+
+    @property
+    def best(self) -> GammaTried:
+        """The one of the highest likelihood (of equals the largest)."""
+        return max(self.tried, key=lambda one: (one.difference, one.gamma))
+
+    @property
+    def tied(self) -> tuple[GammaTried, ...]:
+        """Those that held-out decisions do not tell from the best, and the best itself."""
+        return tuple(one for one in self.tried if one.tied)
+
+
+def check_gammas(gammas: Sequence[float]) -> None:
+    """Check that there is a choice: at least two discount factors, rising.
+
+    Raises:
+        ValueError: there is none, or one is out of its range.
+    """
+    rising = all(a < b for a, b in pairwise(gammas))
+    if len(gammas) < 2 or not rising or not all(0 <= gamma <= 1 for gamma in gammas):
+        listed = ", ".join(map(str, gammas))
+        raise ValueError(f"a discount factor is chosen from two or more, rising and between 0 and 1, got {listed}")
+
+
+class LogLikelihood(Record, frozen=True):
+    """Log-probability of a held-out decision, on average."""
+
+    mean: LogProbability
+    """Nearer to 0 is better; minus the logarithm of the number of actions is pure chance."""
+    standard_error: NotNegative
+    """With patients as the unit."""
+
+
+class HeldOutLikelihood(Record, frozen=True):
+    """How likely each description of the experts makes what they did in held-out episodes."""
+
+    decisions: Some
+    """Held-out decisions that were judged, of whole episodes."""
+    patients: Some
+    """Whose they are."""
+    cirl: LogLikelihood
+    """softmax(kappa Q) at the posterior means of weights and kappa."""
+    averaged: LogLikelihood
+    """Chances averaged over posterior draws of weights and kappa."""
+    cloning: LogLikelihood
+    """Behaviour cloning."""
+    frequencies: LogLikelihood
+    """How often each action was taken in training."""
+    chance: LogLikelihood
+    """All actions equally likely."""
+    expert: LogLikelihood | None
+    """The simulated experts' own chances, which nobody exceeds but by luck; None where they are not known."""
+
+
+class AgreementOverTime(Record, frozen=True):
+    """Share of held-out decisions at each time step that a policy's most likely action meets."""
+
+    episodes: tuple[Some, ...]
+    """``[T]`` held-out episodes that are still going on at t = 0, 1, ..."""
+    cirl: tuple[Share, ...]
+    """``[T]`` the policy of the reported weights."""
+    cloning: tuple[Share, ...]
+    """``[T]`` behaviour cloning."""
+
+    def check(self) -> None:
+        """One number for each step."""
+        same = len(self.episodes) == len(self.cirl) == len(self.cloning) > 0
+        require(same, "agreement: one number for each step")
+
+
+class Quality(Record, frozen=True):
+    """Feature expectations read off plans against those that policies reach in the same world model.
+
+    Differences are shares of an outcome's full discounted range, the sum of gamma^t over the horizon.
+    """
+
+    weights: Some
+    """How many weights were looked at: some from the loop and the posterior, the others from everywhere."""
+    expected: NotNegative
+    """Largest difference of any outcome's mu for any weights, along the world model's expected path."""
+    sampled: NotNegative
+    """The same with the world model's noise. It is large, and harmless, where two policies are equally good."""
+    noise: NotNegative
+    """Largest standard error of a mu in ``sampled``: the part of chance."""
+    systematic: NotNegative
+    """Largest mean difference of an outcome's mu over all weights that neither chance nor ties explain."""
+    value: NotNegative
+    """Largest size, for any weights, of the difference in value w . mu that chance does not explain."""
+    promised: float
+    """Largest value w . mu, for any weights, that plans promise and policies do not reach with noise; negative where
+    they always reach more."""
+    search_gain: float
+    """Value that the search adds to the network's own choices, on average over the weights: large where the network
+    knows little."""
+    limit: NotNegative | None
+    """What stops a run if ``systematic`` or ``value`` is above it; None: nothing does."""
+
+    def check(self) -> None:
+        """Nothing is above the limit."""
+        if self.limit is not None:
+            above = max(self.systematic, self.value) > self.limit
+            require(not above, "quality: systematic or value is above the limit, which stops a run")
+
+
+class Change(Record, frozen=True):
+    """One feature's weight in a window minus its weight in the window before."""
+
+    difference: float
+    interval: Interval
+    """90 % interval of the difference."""
+
+    def check(self) -> None:
+        """The interval is [low, high]."""
+        require_ordered("Change.interval", [self.interval])
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval does not hold 0: the change is beyond chance."""
+        return self.interval[0] * self.interval[1] > 0
+
+
+class WindowWeights(Record, frozen=True):
+    """The posterior of the weights from the decisions of one window."""
+
+    weights: Numbers
+    """``[d]`` posterior mean, L1 norm 1."""
+    intervals: tuple[Interval, ...]
+    """``[d]`` 90 % interval of each weight."""
+    kappa: float
+    """Posterior mean of the experts' inverse temperature in this window."""
+    kappa_interval: Interval
+
+    def check(self) -> None:
+        """One interval, [low, high], for each weight, and one for kappa."""
+        require(len(self.intervals) == len(self.weights), "windows: one interval for each weight")
+        require_ordered("WindowWeights.intervals", (*self.intervals, self.kappa_interval))
+
+
+class TimeWindow(Record, frozen=True):
+    """One window of time steps, and what its decisions say. The key of ``from_`` is ``from``."""
+
+    from_: Count
+    """First time step."""
+    to: int | None
+    """Last time step; None: to the end of the episodes."""
+    decisions: Count
+    """Decisions that were judged in it."""
+    patients: Count
+    """Whose decisions they are."""
+    found: WindowWeights | None
+    """None where there are too few decisions to say anything; the window is named all the same."""
+    changes: tuple[Change, ...] | None
+    """``[d]`` how the weights differ from those of the window before; None where one of the two was not fitted."""
+
+    def check(self) -> None:
+        """It holds a step, and one change for each weight."""
+        require(self.to is None or self.to >= self.from_, f"windows: from {self.from_} to {self.to} holds no step")
+        if self.changes is not None:
+            same = self.found is not None and len(self.changes) == len(self.found.weights)
+            require(same, "windows: one change for each weight that was found")
+
+
+def check_starts(starts: Sequence[int]) -> None:
+    """Check the first steps of windows.
+
+    Raises:
+        ValueError: one is negative, or they do not rise.
+    """
+    if any(step < 0 for step in starts) or any(a >= b for a, b in pairwise(starts)):
+        raise ValueError(f"windows must be first steps from 0 on, each larger than the one before, got {list(starts)}")
+
+
+class Result(Document, frozen=True, kw_only=True):
     """Field by field the keys of ``result.json`` (beside ``schema``); numbers are finite, what is unknown is None.
-
-    NumPy's numbers and arrays are taken and become plain numbers and tuples.
 
     Raises:
         ValueError: a field has another type, a number is not finite, a length is not d, the weights' L1 norm is not 1
@@ -174,14 +396,14 @@ class Result:
     identified_set: IdentifiedRanges
     mu_expert: Numbers
     """``[d]`` discounted feature expectation of the experts."""
-    margin: float
+    margin: NotNegative
     """Distance of mu_expert from the mixture that the loop ended with (paper, Algorithm 1: t)."""
     rounds: tuple[LoopRound, ...]
     accuracy: Accuracy
     returns: dict[str, Estimate] | None
     """Return in the simulator of each of :data:`RETURN_POLICIES`; None without a simulator."""
     model_error: ModelError
-    seconds: dict[str, float]
+    seconds: dict[str, NotNegative]
     """Seconds per stage."""
     seed: int
     config: dict[str, Any]
@@ -219,72 +441,50 @@ class Result:
     allowed: AllowedActions | None = None
     """What rules forbade in the training episodes; None where every action was always allowed."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "result")
+    def check(self) -> None:
+        """Everything is about the same features, and the weights have L1 norm 1."""
         d = len(self.features)
         require(d > 0 and len(set(self.features)) == d, f"features must be distinct names, got {self.features}")
+        for name, values in self._vectors().items():
+            require(len(values) == d, f"{name} must be {d} numbers, one per feature, got {len(values)}")
+        norm = sum(abs(weight) for weight in self.weights)
+        require(abs(norm - 1) <= 1e-6, f"weights must have L1 norm 1, got {norm}")
+        for name, ranges in (("intervals", self.intervals), ("identified_set.ranges", self.identified_set.ranges)):
+            require(set(ranges) == set(self.features), f"{name} must have one [low, high] for each feature")
+        require_ordered("intervals", self.intervals)
+        unknown = set(self.identified_set.not_identifiable) - set(self.features)
+        require(not unknown, f"identified_set.not_identifiable names no feature: {sorted(unknown)}")
+        if self.returns is not None:
+            require(set(self.returns) == set(RETURN_POLICIES), f"returns must be of {', '.join(RETURN_POLICIES)}")
+        require((self.mu_recovered is None) == (self.mu_gap is None), "mu_recovered and mu_gap belong together")
+        if self.mu_recovered is not None and self.mu_gap is not None:
+            gap = dist(self.mu_expert, self.mu_recovered)
+            require(abs(self.mu_gap - gap) <= 1e-6 * max(gap, 1.0), f"mu_gap must be {gap}, got {self.mu_gap}")
+        check_starts([window.from_ for window in self.windows])
+        first = self.windows[0] if self.windows else None
+        require(first is None or first.changes is None, "windows: the first has none before it to differ from")
+
+    def _vectors(self) -> dict[str, Numbers]:
+        """By name, what has one number per feature."""
         vectors = {"weights": self.weights, "mu_expert": self.mu_expert}
         vectors |= {f"estimates.{name}": values for name, values in self.estimates.items()}
         if self.true_weights is not None:
             vectors["true_weights"] = self.true_weights
         if self.mu_recovered is not None:
             vectors["mu_recovered"] = self.mu_recovered
-        for entry in self.rounds:
-            vectors |= {f"rounds[{entry.k}].w": entry.w, f"rounds[{entry.k}].mu": entry.mu}
-        for number, member in enumerate(self.members):
-            vectors |= {f"members[{number}].{field.name}": getattr(member, field.name) for field in fields(member)}
-        for name, values in vectors.items():
-            require(len(values) == d, f"{name} must be {d} numbers, one per feature, got {len(values)}")
-        norm = sum(abs(weight) for weight in self.weights)
-        require(abs(norm - 1) <= 1e-6, f"weights must have L1 norm 1, got {norm}")
-        for name, ranges in (("intervals", self.intervals), ("identified_set.ranges", self.identified_set.ranges)):
-            require(set(ranges) == set(self.features), f"{name} must have one [low, high] for each feature")
-        for name, interval in self.intervals.items():
-            _check_interval(interval, f"intervals.{name}")
-        unknown = set(self.identified_set.not_identifiable) - set(self.features)
-        require(not unknown, f"identified_set.not_identifiable names no feature: {sorted(unknown)}")
-        if self.returns is not None:
-            require(set(self.returns) == set(RETURN_POLICIES), f"returns must be of {', '.join(RETURN_POLICIES)}")
-        require(min(self.margin, *self.seconds.values(), 0.0) >= 0, "margin and seconds must not be negative")
-        require((self.mu_recovered is None) == (self.mu_gap is None), "mu_recovered and mu_gap belong together")
-        if self.mu_recovered is not None and self.mu_gap is not None:
-            gap = dist(self.mu_expert, self.mu_recovered)
-            require(abs(self.mu_gap - gap) <= 1e-6 * max(gap, 1.0), f"mu_gap must be {gap}, got {self.mu_gap}")
-        check_windows(self.windows, d)
+        for one in self.rounds:
+            vectors |= {f"rounds[{one.k}].w": one.w, f"rounds[{one.k}].mu": one.mu}
+        for i, member in enumerate(self.members):
+            vectors |= {f"members[{i}].{name}": getattr(member, name) for name in Member.__struct_fields__}
+        for i, window in enumerate(self.windows):
+            if window.found is not None:
+                vectors[f"windows[{i}].found.weights"] = window.found.weights
         if self.gammas is not None:
-            require(len(self.gammas.tried[0].weights) == d, f"gammas must have {d} weights, one per feature")
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of ``result.json``, in JSON's own types."""
-        content: dict[str, Any] = plain(self, "result")
-        return {"schema": SCHEMA, **content}
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the file whole."""
-        write_json(path, self.as_dict())
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Result:
-        """Read what :meth:`write` wrote.
-
-        Raises:
-            ValueError: the file is not a whole result of this schema; the message names it and what is wrong.
-        """
-        content = read_json(path)
-        if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
-            raise ValueError(f"{path} is not a result of schema {SCHEMA}")
-        try:
-            result: Result = build(cls, content, "result")
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        return result
+            vectors["gammas.tried[0].weights"] = self.gammas.tried[0].weights
+        return vectors
 
 
 def installed_versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide numbers, read without importing them."""
     packages = ("numpy", "torch", "gymnasium", "stable_baselines3", "cirl_gym")
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
-
-
-def _check_interval(interval: Interval, where: str) -> None:
-    require(interval[0] <= interval[1], f"{where} must be [low, high], got {list(interval)}")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import Above, Below, OutcomeFeature, Outside
 from cirl_gym.types import FloatArray
-from irl.result.records import GammaChoice, TimeWindow
+from irl.result.result import GammaChoice, TimeWindow
 
 
 def per(feature_map: FeatureMap, i: int) -> str:

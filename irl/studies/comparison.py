@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.types import FloatArray
-from irl.result.records import check_types, plain, require
+from irl.result.codec import Document, Interval, Record, Share, require, require_ordered
 
-Interval: TypeAlias = tuple[float, float]
-
-SCHEMA = 1
 TAILS = (0.05, 0.95)
 MOST_DRAWS = 2000
 """Draws of each run that are compared with each of the other's, at most."""
@@ -58,8 +54,7 @@ class Preferences:
                 raise ValueError(f"{self.run}: {name} must not be zero in every feature")
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Record, frozen=True):
     """One feature's weight in both runs, on one scale."""
 
     a: float
@@ -70,17 +65,15 @@ class Difference:
     """a - b."""
     interval: Interval
     """90 % interval of the difference."""
-    above_zero: float
+    above_zero: Share
     """Probability that A's weight is above B's."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "difference")
-        require(self.interval[0] <= self.interval[1], f"interval must be [low, high], got {self.interval}")
-        require(0 <= self.above_zero <= 1, f"above_zero must lie in [0, 1], got {self.above_zero}")
+    def check(self) -> None:
+        """The interval is [low, high]."""
+        require_ordered("Difference.interval", [self.interval])
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Document, frozen=True):
     """``comparison.json`` (beside ``schema``): A minus B, feature by feature."""
 
     a: str
@@ -95,19 +88,14 @@ class Comparison:
     notes: tuple[str, ...]
     """What limits the comparison, in plain sentences."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "comparison")
+    def check(self) -> None:
+        """Differences and ranges are of the same features."""
         require(set(self.differences) == set(self.ranges), "differences and ranges must be of the same features")
 
     @property
     def clear(self) -> tuple[str, ...]:
         """Features whose interval of the difference does not hold 0."""
         return tuple(name for name, one in self.differences.items() if one.interval[0] * one.interval[1] > 0)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of ``comparison.json``, in JSON's own types."""
-        content: dict[str, Any] = plain(self, "comparison")
-        return {"schema": SCHEMA, **content}
 
 
 def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Comparison:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,15 +39,13 @@ from cirl_gym.diagnostics.probe import (
     support,
     treatment_probe,
 )
-from cirl_gym.files import write_json
 from cirl_gym.outcome_models.errors import PredictionError, counterfactual_error
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.flipped import Patients, constant_futures
 from cirl_gym.worlds.world import CounterfactualWorld
-from irl.result.records import plain
+from irl.result.codec import Document
 
-SCHEMA = 1
 Stage = Callable[[str], Any]
 """``with stage(name):`` around each part of the work."""
 
@@ -129,8 +126,7 @@ class Propensity:
     """By the simulated experts' own probabilities; None for a table."""
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Document, frozen=True):
     """Field by field the keys of ``diagnostics.json`` (beside ``schema``); what is unknown is None."""
 
     features: tuple[str, ...]
@@ -153,15 +149,6 @@ class Diagnosis:
     ends: EndCalibration
     support: dict[str, Support]
     """By policy."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of ``diagnostics.json``."""
-        content: dict[str, Any] = plain(self, "diagnostics")
-        return {"schema": SCHEMA, **content}
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the file whole."""
-        write_json(path, self.as_dict())
 
 
 def diagnose(

@@ -28,7 +28,7 @@ from irl.checks.held_out import HeldOutConfig, averaged_log_likelihood, held_out
 from irl.preferences.inference import judged_episodes, judged_preferences
 from irl.preferences.likelihood import per_decision
 from irl.preferences.posterior import PosteriorResult
-from irl.result.records import GammaChoice, GammaTried, check_gammas
+from irl.result.result import GammaChoice, GammaTried, check_gammas
 from irl.settings import FitConfig
 from irl.stages import Stages
 from irl.stored_stages import stored_agent
@@ -72,7 +72,7 @@ def choose_gamma(
         The choice, and what was solved under the chosen one.
 
     Raises:
-        ValueError: there is no choice (:func:`irl.result.records.check_gammas`), or fewer than two patients are held
+        ValueError: there is no choice (:func:`irl.result.result.check_gammas`), or fewer than two patients are held
             out.
     """
     check_gammas(gammas)

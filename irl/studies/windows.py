@@ -18,7 +18,7 @@ from cirl_gym.types import FloatArray
 from irl.preferences.inference import PosteriorConfig, Psi, near_weights, posterior_of
 from irl.preferences.likelihood import PlanPool, action_log_likelihood
 from irl.preferences.posterior import TAILS, PosteriorResult
-from irl.result.records import Change, TimeWindow, WindowWeights, check_starts
+from irl.result.result import Change, TimeWindow, WindowWeights, check_starts
 
 FEWEST_DECISIONS, FEWEST_PATIENTS = 50, 10
 """A window with fewer is named and not fitted: how patients differ cannot be told from fewer."""

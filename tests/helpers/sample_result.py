@@ -7,28 +7,26 @@ from typing import Any
 import numpy as np
 
 from irl.report.what_if import WhatIf
-from irl.result.records import (
+from irl.result.result import (
+    Accuracy,
     AgreementOverTime,
     AllowedActions,
     Change,
+    Episodes,
+    Estimate,
     GammaChoice,
     GammaTried,
     HeldOutLikelihood,
-    LogLikelihood,
-    Quality,
-    TimeWindow,
-    WindowWeights,
-)
-from irl.result.result import (
-    Accuracy,
-    Episodes,
-    Estimate,
     IdentifiedRanges,
     Kappa,
+    LogLikelihood,
     LoopRound,
     Member,
     ModelError,
+    Quality,
     Result,
+    TimeWindow,
+    WindowWeights,
 )
 
 LONG_NAMES = (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from sample_result import sample_result
 from shown import printed
 from tiny_run import refused, tiny_demo
@@ -44,12 +45,12 @@ def write_run(folder, preferences, **changes):
     ranges = {name: [float(a), float(b)] for name, a, b in zip(phi.features, phi.low, phi.high, strict=True)}
     result = sample_result()
     low, high = np.quantile(preferences.draws, (0.05, 0.95), axis=0)
-    result = replace(
+    result = structs.replace(
         result,
         features=phi.features,
         weights=preferences.weights,
         intervals=dict(zip(phi.features, zip(low, high, strict=True), strict=True)),
-        identified_set=replace(
+        identified_set=structs.replace(
             result.identified_set, ranges=dict(zip(phi.features, zip(low, high, strict=True), strict=True))
         ),
         config={"command": "demo", "fit": {"gamma": preferences.gamma}, "ranges": ranges} | changes,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from outcome_batches import linear_system, random_model
 from shown import printed
 from tiny_run import icu_stays, tiny_demo, tiny_explain
@@ -62,7 +63,7 @@ def with_ratio(found: Diagnosis, factual: float, flipped: float) -> Diagnosis:
         return replace(errors, model=model, ratio=(ratio, *errors.ratio[1:]))
 
     counterfactual = replace(found.counterfactual, flipped=changed(found.counterfactual.flipped, flipped))
-    return replace(found, factual=changed(found.factual, factual), counterfactual=counterfactual)
+    return structs.replace(found, factual=changed(found.factual, factual), counterfactual=counterfactual)
 
 
 def test_a_simulated_run_is_diagnosed_on_fresh_patients(of_demo):
@@ -118,11 +119,13 @@ def test_a_good_word_is_only_said_where_the_numbers_bear_it(of_demo):
     for what in ("that were taken", "that were not taken"):
         assert f"Predictions for actions {what} are as good as the data allow" in good
         assert f"Predictions for actions {what} are off by more than noise" in bad
-    few = replace(found, factual=replace(found.factual, model=tuple(replace(e, n=99) for e in found.factual.model)))
+    few = structs.replace(
+        found, factual=replace(found.factual, model=tuple(replace(e, n=99) for e in found.factual.model))
+    )
     assert "that were taken" not in " ".join(verdicts(few))
-    off = replace(found, ends=replace(found.ends, expected=40.0, observed=10, deviation=5.0))
+    off = structs.replace(found, ends=replace(found.ends, expected=40.0, observed=10, deviation=5.0))
     assert "Ends of episodes do not come as often as predicted" in " ".join(verdicts(off))
-    near = replace(found, ends=replace(found.ends, expected=19.0, observed=10, deviation=5.0))
+    near = structs.replace(found, ends=replace(found.ends, expected=19.0, observed=10, deviation=5.0))
     assert "Ends of episodes come as often as predicted" in " ".join(verdicts(near))
 
 
@@ -131,7 +134,7 @@ def test_intervals_are_judged_by_their_own_error(of_demo):
 
     def said(share, error):
         entry = replace(found.intervals[2], level=0.9, free=share, n_free=1000, standard_error=error)
-        return " ".join(verdicts(replace(found, intervals=(entry,))))
+        return " ".join(verdicts(structs.replace(found, intervals=(entry,))))
 
     assert "Intervals hold what they promise" in said(0.92, 0.001)
     assert "Intervals are too narrow" in said(0.85, 0.01)
@@ -141,7 +144,7 @@ def test_intervals_are_judged_by_their_own_error(of_demo):
 
 def test_the_page_holds_the_numbers_and_no_markup_of_strangers(of_table):
     found, _ = of_table
-    named = replace(
+    named = structs.replace(
         found,
         features=(HOSTILE, *found.features[1:]),
         outcomes=(HOSTILE, "lactate"),

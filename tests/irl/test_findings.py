@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from small_batches import batch_of
 
 from agents.policies.habits import ConstantPolicy
@@ -67,7 +67,7 @@ def test_habit_that_beats_the_policy_is_said():
     ("majority", "last", "beaten"), [(0.71, 0.5, True), (0.5, 0.71, True), (0.7, 0.7, False), (0.6, 0.6, False)]
 )
 def test_habit_is_the_better_of_the_two_baselines_and_a_tie_is_no_defeat(majority, last, beaten):
-    met = replace(MET, cirl=0.7, majority=majority, repeat_last_action=last)
+    met = structs.replace(MET, cirl=0.7, majority=majority, repeat_last_action=last)
     assert ("Habit alone" in headline(found([-1.0, 0.0], [-1, -0.1], [-0.9, 0.1]), met)[-1]) == beaten
 
 

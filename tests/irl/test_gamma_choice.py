@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_experts import NEGATIVE, ExactAgent, drawn
+from msgspec import structs
 from posteriors import posterior_like
 from sample_result import sample_result
 from shown import page_of, printed_result, rows_of
@@ -20,7 +21,7 @@ from irl.pipeline import fit, simulate
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
 from irl.report.section import MINUS, signed
 from irl.result.posterior_file import load_preferences
-from irl.result.records import GammaChoice, GammaTried, check_gammas
+from irl.result.result import GammaChoice, GammaTried, check_gammas
 from irl.result.sentences import TRADE_OFF, gamma_sentences
 from irl.settings import FitConfig
 from irl.stages import stages
@@ -180,39 +181,39 @@ TRIED = GammaTried(0.5, -1.0, 0.0, 0.0, (-0.5, -0.5), ((-1, 0), (-1, 0)), 3.0)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"gamma": 1.2}, "gamma must lie between 0 and 1"),
-        ({"log_likelihood": 0.1}, "log-probabilities are not above 0"),
-        ({"difference": 0.1}, "log-probabilities are not above 0"),
-        ({"standard_error": -0.1}, "standard_error must not be negative"),
+        ({"gamma": 1.2}, r"gamma: Expected float <= 1\.0, got 1\.2"),
+        ({"log_likelihood": 0.1}, r"log_likelihood: Expected float <= 0\.0"),
+        ({"difference": 0.1}, r"difference: Expected float <= 0\.0"),
+        ({"standard_error": -0.1}, r"standard_error: Expected float >= 0\.0"),
         ({"weights": (-1.0,)}, "one interval for each weight"),
-        ({"intervals": ((0, -1), (0, 1))}, r"an interval is not \[low, high\]"),
+        ({"intervals": ((0, -1), (0, 1))}, r"GammaTried\.intervals\[0\] must be \[low, high\]"),
     ],
 )
 def test_a_record_keeps_what_it_promises(changes, message):
     with pytest.raises(ValueError, match=message):
-        replace(TRIED, **changes)
+        structs.replace(TRIED, **changes)
 
 
 def test_only_one_of_the_best_can_be_chosen():
-    worse = replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
+    worse = structs.replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
     assert GammaChoice(0.5, (TRIED, worse), 9, 3).best == TRIED
     with pytest.raises(ValueError, match="the chosen one is none of the best"):
         GammaChoice(0.9, (TRIED, worse), 9, 3)
     with pytest.raises(ValueError, match="all must weigh the same features"):
-        GammaChoice(0.5, (TRIED, replace(worse, weights=(1.0,), intervals=((1, 1),))), 9, 3)
+        GammaChoice(0.5, (TRIED, structs.replace(worse, weights=(1.0,), intervals=((1, 1),))), 9, 3)
 
 
 class TestSentences:
     def test_one_is_best(self):
-        worse = replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
+        worse = structs.replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
         assert gamma_sentences(GammaChoice(0.5, (TRIED, worse), 9, 3)) == [
             "Of the discount factors 0.5 and 0.9, 0.5 makes held-out decisions most likely, by more than one standard "
             "error."
         ]
 
     def test_a_tie_is_called_a_tie(self):
-        near = replace(TRIED, gamma=0.9, log_likelihood=-1.1, difference=-0.1, standard_error=0.2)
-        worse = replace(TRIED, gamma=0.99, log_likelihood=-2.0, difference=-1.0)
+        near = structs.replace(TRIED, gamma=0.9, log_likelihood=-1.1, difference=-0.1, standard_error=0.2)
+        worse = structs.replace(TRIED, gamma=0.99, log_likelihood=-2.0, difference=-1.0)
         assert gamma_sentences(GammaChoice(0.9, (TRIED, near, worse), 9, 3)) == [
             "Of the discount factors 0.5, 0.9 and 0.99, held-out decisions do not tell 0.5 and 0.9 apart (within one "
             "standard error): a tie, of which the largest is taken, 0.9."
@@ -240,13 +241,13 @@ class TestShown:
         assert [row[4] for row in rows] == ["", "tie", "tie, taken"]
 
     def test_without_a_choice_there_is_no_section(self):
-        plain = replace(sample_result(2), gammas=None)
+        plain = structs.replace(sample_result(2), gammas=None)
         assert 'id="gammas"' not in page_of(plain)
         assert "iscount factor" not in printed_result(plain)
 
     def test_a_result_checks_its_gammas(self):
-        with pytest.raises(ValueError, match="gammas must have 3 weights"):
-            replace(sample_result(3), gammas=sample_result(2).gammas)
+        with pytest.raises(ValueError, match=r"gammas\.tried\[0\]\.weights must be 3 numbers"):
+            structs.replace(sample_result(3), gammas=sample_result(2).gammas)
 
 
 def test_a_chosen_discount_factor_finds_what_a_given_one_finds(tmp_path):

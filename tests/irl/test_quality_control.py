@@ -13,7 +13,7 @@ from irl.checks.quality import QualityConfig
 from irl.commands.options import SolverArguments
 from irl.pipeline import Fit, Simulated, fit, simulate
 from irl.report.run import promised
-from irl.result.records import Quality
+from irl.result.result import Quality
 from irl.settings import FitConfig
 from irl.stages import Stages, stages
 
@@ -68,11 +68,11 @@ def test_a_run_that_fails_stops(simulated):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": 0}, "quality.weights must be at least 1, got 0"),
-        ({"noise": -0.1}, "quality.noise must not be negative, got -0.1"),
+        ({"weights": 0}, "Quality.weights: Expected int >= 1, got 0"),
+        ({"noise": -0.1}, "Quality.noise: Expected float >= 0.0, got -0.1"),
         ({"value": 0.06}, "above the limit, which stops a run"),
         ({"systematic": 0.06}, "above the limit, which stops a run"),
-        ({"sampled": float("nan")}, "quality.sampled must be finite"),
+        ({"sampled": float("nan")}, "Quality.sampled must be finite"),
     ],
 )
 def test_a_record_that_breaks_its_promise_is_refused(changes, message):

@@ -10,6 +10,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from msgspec import structs
 from sample_result import sample_fields, sample_result, sample_what_if
 from shown import page_of, printed_result, rows_of
 
@@ -182,8 +183,10 @@ def test_truth_and_ceiling_are_drawn_only_where_they_are_known() -> None:
 
 def test_a_loop_without_rounds_or_margin_can_be_drawn() -> None:
     result = sample_result()
-    assert "no rounds" in margins_svg(replace(result, rounds=()))
-    assert "from 0 to 0 in 1 rounds" in margins_svg(replace(result, rounds=(replace(result.rounds[0], margin=0.0),)))
+    assert "no rounds" in margins_svg(structs.replace(result, rounds=()))
+    assert "from 0 to 0 in 1 rounds" in margins_svg(
+        structs.replace(result, rounds=(structs.replace(result.rounds[0], margin=0.0),))
+    )
 
 
 def test_a_history_of_one_observation_and_many_actions_can_be_drawn() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_experts import NEGATIVE, ExactAgent, drawn
+from msgspec import structs
 from posteriors import posterior_like
 from sample_result import sample_result
 from shown import page_of, printed_result, rows_of
@@ -21,8 +22,7 @@ from irl.preferences.inference import PosteriorConfig, infer_preferences, judged
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import grid_posterior
 from irl.report.section import MINUS, signed
-from irl.result.records import Change, TimeWindow, WindowWeights, check_starts
-from irl.result.result import Result
+from irl.result.result import Change, Result, TimeWindow, WindowWeights, check_starts
 from irl.result.sentences import window_sentences
 from irl.settings import FitConfig
 from irl.studies.windows import (
@@ -318,12 +318,12 @@ def test_starts_must_rise_from_zero_on(starts):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Change(0.1, (0.2, 0.0)), r"change.interval must be \[low, high\]"),
+        (lambda: Change(0.1, (0.2, 0.0)), r"Change\.interval\[0\] must be \[low, high\]"),
         (lambda: WindowWeights((-0.5, -0.5), ((-1, 0),), 1.0, (1, 2)), "one interval for each weight"),
-        (lambda: WindowWeights((-1.0,), ((-1, -2),), 1.0, (1, 2)), r"an interval must be \[low, high\]"),
-        (lambda: WindowWeights((-1.0,), ((-1, -1),), 1.0, (2, 1)), r"an interval must be \[low, high\]"),
+        (lambda: WindowWeights((-1.0,), ((-1, -2),), 1.0, (1, 2)), r"intervals\[0\] must be \[low, high\]"),
+        (lambda: WindowWeights((-1.0,), ((-1, -1),), 1.0, (2, 1)), r"intervals\[1\] must be \[low, high\]"),
         (lambda: TimeWindow(5, 4, 0, 0, None, None), "from 5 to 4 holds no step"),
-        (lambda: TimeWindow(0, 4, -1, 0, None, None), "must not be negative"),
+        (lambda: TimeWindow(0, 4, -1, 0, None, None), r"TimeWindow\.decisions: Expected int >= 0, got -1"),
         (lambda: TimeWindow(0, 4, 9, 9, None, (Change(0, (0, 0)),)), "one change for each weight"),
     ],
 )
@@ -370,14 +370,14 @@ class TestShown:
             assert text in shown
 
     def test_without_windows_there_is_no_section(self):
-        plain = replace(sample_result(2), windows=())
+        plain = structs.replace(sample_result(2), windows=())
         assert "per window of time" not in page_of(plain)
         assert 'id="windows"' in page_of(sample_result(2))
 
     def test_changes_beyond_chance_are_marked(self):
         result = sample_result(2)
         clear = (Change(0.1, (0.05, 0.15)), Change(-0.1, (-0.15, 0.05)))
-        marked = replace(result, windows=(result.windows[0], replace(result.windows[1], changes=clear)))
+        marked = structs.replace(result, windows=(result.windows[0], structs.replace(result.windows[1], changes=clear)))
         assert [row[4] for row in rows_of(marked, "windows", "Weights")] == ["", "+0.100 *", "", f"{MINUS}0.100"]
 
     @pytest.mark.parametrize(
@@ -390,11 +390,11 @@ class TestShown:
     def test_a_result_checks_its_windows(self, change, message):
         result = sample_result(2)
         with pytest.raises(ValueError, match=message):
-            replace(result, windows=change(*result.windows[:2]))
+            structs.replace(result, windows=change(*result.windows[:2]))
 
     def test_windows_of_other_features_are_refused(self):
-        with pytest.raises(ValueError, match="windows must have 3 weights, got 2"):
-            replace(sample_result(3), windows=sample_result(2).windows)
+        with pytest.raises(ValueError, match=r"windows\[0\]\.found\.weights must be 3 numbers, one per feature, got 2"):
+            structs.replace(sample_result(3), windows=sample_result(2).windows)
 
 
 def test_a_whole_run_with_windows(tmp_path):
