@@ -154,6 +154,16 @@ def test_another_file_is_refused_by_name(content: str, message: str, tmp_path: P
     assert str(path) in str(caught.value)
 
 
+def test_a_file_of_an_earlier_version_lacks_keys_that_have_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    sample_result().write(path)
+    content = json.loads(path.read_text())
+    for key in ("allowed", "gammas", "windows"):
+        del content[key]
+    path.write_text(json.dumps(content))
+    assert Result.read(path) == structs.replace(sample_result(), allowed=None, gammas=None, windows=())
+
+
 def test_nan_in_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     sample_result().write(path)
