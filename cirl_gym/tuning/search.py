@@ -1,20 +1,30 @@
-"""What a hyper-parameter search tries: tables of values, shipped as data files (the paper's appendices F and G)."""
+"""What a hyper-parameter search tries, is asked for and finds; nothing here needs Optuna.
+
+What is tried are tables of values, shipped as data files (the paper's appendices F and G). As in the paper, the error
+that chooses is that of predicting the next observation under the action that was taken: which model predicts best what
+was *not* done cannot be read off a table. What was found is kept in ``tuning.json``.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from importlib import resources
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
-from cirl_gym.outcome_models.inputs import NetworkKind
+from cirl_gym.outcome_models.inputs import NETWORK_KINDS, NetworkKind
 
-TunedKind: TypeAlias = NetworkKind
-"""Kinds that have a search; the linear law chooses its lags and its strength itself."""
+SCHEMA = 1
+Sampler = Literal["random", "tpe"]
+Verdict = Literal["finished", "pruned", "diverged", "stopped", "running", "waiting"]
+"""What became of a trial; "stopped": killed or interrupted, and to be tried again; "diverged": not finite."""
 Choice: TypeAlias = dict[str, float]
 """One entry of every row of a search's table, by the row's name."""
 
@@ -54,7 +64,7 @@ class Search:
         ValueError: two rows have one name, or there is nothing to try.
     """
 
-    model: TunedKind
+    model: NetworkKind
     """Whose settings it varies."""
     parameters: tuple[Parameter, ...]
     """The rows; a row may be a multiple of those before it only."""
@@ -131,10 +141,8 @@ def load_search(kind: str) -> Search:
         ValueError: there is no search for this kind.
     """
     file = resources.files("cirl_gym.tuning") / "searches" / f"{kind}.json"
-    if kind not in get_args(TunedKind):
-        raise ValueError(
-            f"there is nothing to tune for {kind!r}; models with a search: {', '.join(get_args(TunedKind))}"
-        )
+    if kind not in NETWORK_KINDS:
+        raise ValueError(f"there is nothing to tune for {kind!r}; models with a search: {', '.join(NETWORK_KINDS)}")
     return Search.from_dict(json.loads(file.read_text(encoding="utf-8")))
 
 
@@ -175,3 +183,147 @@ def _with_field(config: Any, path: list[str], value: float) -> Any:
     if not hasattr(config, name):
         raise ValueError(f"{type(config).__name__} has no field {name!r}")
     return replace(config, **{name: _with_field(getattr(config, name), rest, value) if rest else value})
+
+
+@dataclass(frozen=True)
+class TuningConfig:
+    """What is searched, and how.
+
+    Raises:
+        ValueError: a number is out of its range, or the sampler or the model is unknown.
+    """
+
+    model: NetworkKind
+    """Which model."""
+    search: Search | None = None
+    """What is tried; default: the search that ships for the model."""
+    trials: int | None = None
+    """How many, those of earlier calls counted; default: the search's own number (20)."""
+    sampler: Sampler = "random"
+    """"random": as in the paper, but no combination twice; "tpe": Optuna's TPE, led by what was found."""
+    prune: bool = True
+    """Stop a trial whose validation loss, after its first epochs, is above the median of the others' at that epoch."""
+    seed: int = 0
+    """Which combinations, and everything that a trial draws."""
+    start: OutcomeModelConfig = field(default_factory=OutcomeModelConfig)
+    """All settings that the search does not vary."""
+
+    def __post_init__(self) -> None:
+        table = self.table
+        if table.model != self.model:
+            raise ValueError(f"the search is for {table.model!r}, not for {self.model!r}")
+        if self.sampler not in ("random", "tpe"):
+            raise ValueError(f"sampler must be 'random' or 'tpe', got {self.sampler!r}")
+        if self.trials is not None and self.trials < 1:
+            raise ValueError(f"trials must be at least 1, got {self.trials}")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, got {self.seed}")
+        table.configured(self.start, table.combination(0), 1)  # an unknown field is an error now, not in a trial
+
+    @property
+    def table(self) -> Search:
+        """What is tried."""
+        return self.search or load_search(self.model)
+
+    @property
+    def goal(self) -> int:
+        """How many trials."""
+        return self.trials or self.table.trials
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial."""
+
+    number: int
+    """In the study."""
+    state: Verdict
+    """Only a "finished" trial can be chosen; "stopped" ones have been, or will be, tried again."""
+    value: float | None
+    """Factual validation error: root of the mean over predictions of the squared errors summed over the features, on
+    the scale of phi; None if the trial did not finish."""
+    loss: float | None
+    """Validation loss of the network before it was decided whether to keep it, in units of the law's training error."""
+    accepted: bool | None
+    """Whether the network improved on the linear law; where it did not, the error is the law's. "kept" in files."""
+    choice: Choice
+    """The combination, as in the search's table."""
+    settings: dict[str, float]
+    """The same as settings of the model, multiples turned into sizes."""
+    epochs: int | None
+    """Epochs of training that were run."""
+    seconds: float | None
+    """Wall-clock time."""
+    message: str | None
+    """Why training did not stay finite."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"kept" if name == "accepted" else name: value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a search found."""
+
+    config: TuningConfig
+    """What was asked for."""
+    inputs: int
+    """C, the size of the input."""
+    trials: tuple[TrialRow, ...]
+    """Every trial of the study, in the order in which they began."""
+
+    @property
+    def best(self) -> TrialRow:
+        """The finished trial of the least error; among equals (those of the law alone) that of the least loss."""
+        done = [row for row in self.trials if row.state == "finished" and row.value is not None]
+        return min(done, key=lambda row: (row.value, math.inf if row.loss is None else row.loss, row.number))
+
+    @property
+    def best_config(self) -> OutcomeModelConfig:
+        """The settings of the best trial."""
+        return self.config.table.configured(self.config.start, self.best.choice, self.inputs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        config = self.config
+        return {
+            "schema": SCHEMA,
+            "model": config.model,
+            "best": self.best.number,
+            "error": self.best.value,
+            "config": asdict(self.best_config),
+            "inputs": self.inputs,
+            "sampler": config.sampler,
+            "prune": config.prune,
+            "seed": config.seed,
+            "search": config.table.as_dict(),
+            "start": asdict(config.start),
+            "trials": [row.as_dict() for row in self.trials],
+        }
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON, whole."""
+        write_json(path, self.as_dict())
+
+
+def read_tuned(path: str | os.PathLike[str]) -> tuple[NetworkKind, OutcomeModelConfig]:
+    """Model and best settings from what :meth:`Tuning.write` wrote.
+
+    Raises:
+        ValueError: the file is not the result of a search of this schema; the message names it.
+        OSError: there is no such file, or it may not be read.
+    """
+    found = read_json(path)
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA or not {"model", "config"} <= found.keys():
+        raise ValueError(f"{path} is not the result of a search (tuning.json) of schema {SCHEMA}")
+    try:
+        kind: NetworkKind = load_search(found["model"]).model
+        return kind, config_from_dict(found["config"])
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def shown(storage: str | os.PathLike[str]) -> str:
+    """Where a study is kept, for people to read: the URL of a database without its password."""
+    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", os.fspath(storage))

@@ -1,4 +1,4 @@
-"""The study of a search in Optuna: which trials there are, on disk or in a database, and which is next.
+"""Searching: a study in Optuna, on disk or in a database, whose trials are fitted until there are enough.
 
 A study outlives the process that began it. A trial that was killed is tried again, and what a trial draws depends on
 the seed and on its place in the search alone, so that a search that was interrupted ends as one that was not.
@@ -6,19 +6,35 @@ the seed and on its place in the search alone, so that a search that was interru
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from cirl_gym.tuning.search import Choice, Search
-from cirl_gym.tuning.tuning import Sampler, Verdict, shown
+from cirl_gym.data.batch import Batch
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import NetworkKind
+from cirl_gym.outcome_models.training import NotFiniteError, Progress, Watch
+from cirl_gym.tuning.search import (
+    Choice,
+    Sampler,
+    Search,
+    TrialRow,
+    Tuning,
+    TuningConfig,
+    Verdict,
+    input_size,
+    shown,
+)
 
 try:
     import optuna
@@ -33,6 +49,8 @@ FIRST_TRIALS = 5
 """Trials that have to be finished before another can be pruned."""
 FIRST_EPOCHS = 10
 """Epochs that every trial gets: a small learning rate begins slowly."""
+CORRECTION = "correction"
+"""The network, of those that a fit trains, whose validation loss can stop a trial."""
 _SETTINGS, _ROOT, _DIVERGED, _HOST, _PROCESS = "settings", "again", "diverged", "host", "process"
 
 
@@ -234,12 +252,6 @@ def counted(study: optuna.Study) -> int:
     return sum(verdict(trial) in ("finished", "pruned", "diverged") for trial in trials_of(study))
 
 
-def diverge(study: optuna.Study, trial: optuna.Trial, message: str) -> None:
-    """Record that a training did not stay finite: that is an answer, not an accident."""
-    trial.set_user_attr(_DIVERGED, message)
-    study.tell(trial, state=TrialState.FAIL)
-
-
 def trials_of(study: optuna.Study) -> list[FrozenTrial]:
     """Every trial, by number."""
     return study.get_trials(deepcopy=False)
@@ -254,3 +266,147 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         optuna.logging.set_verbosity(before)
+
+
+class Fit(Protocol):
+    """What a trial calls: :func:`cirl_gym.outcome_models.fitting.fit_outcome_model`."""
+
+    def __call__(
+        self,
+        kind: NetworkKind,
+        train: Batch,
+        validation: Batch,
+        config: OutcomeModelConfig,
+        rng: np.random.Generator,
+        progress: Progress | None = None,
+        *,
+        watch: Watch | None = None,
+    ) -> FittedOutcomeModel:
+        """Fit one model."""
+        ...
+
+
+def tune(
+    train: Batch,
+    validation: Batch,
+    config: TuningConfig,
+    storage: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    progress: Callable[[float, float], None] | None = None,
+    fit: Fit = fit_outcome_model,
+) -> Tuning:
+    """Search until the study has as many trials as asked for; what earlier calls have done counts.
+
+    A call with the same arguments goes on where one was killed: what finished counts, what was cut off is tried again
+    with the same combination and the same draws. Several machines can share a study in a database; each stops when the
+    study has enough, so together they can end with a few more. In one process on a CPU the same seed gives the same
+    trials with the same errors.
+
+    Args:
+        train: episodes to fit.
+        validation: episodes to choose by.
+        config: what is searched.
+        storage: a journal file, an SQLite file, or a database's URL, as :func:`open_study` takes it.
+        name: of the study in the storage; default: the model.
+        progress: called with (trials done, trials planned), parts of a trial counted.
+        fit: what a trial calls.
+
+    Raises:
+        ValueError: the study was begun with other settings or data, the storage cannot be opened, or no trial finished.
+    """
+    inputs, table, tell = input_size(train), config.table, progress or (lambda _done, _total: None)
+    study = open_study(storage, name or config.model, study_settings(train, validation, config), config.prune)
+    requeue_stopped(study)
+    while (done := counted(study)) < config.goal:
+        tell(done, config.goal)
+        following = next_trial(study, table, config.sampler, config.seed)
+        if following is None:
+            break
+        trial, number = following
+
+        def part(steps: int, planned: int, done: int = done) -> None:
+            tell(done + steps / max(planned, 1), config.goal)
+
+        rng = np.random.default_rng([config.seed, 2, number])
+        _try(study, trial, config, inputs, partial(fit, config.model, train, validation, rng=rng, progress=part))
+    rows = tuple(_row(trial, table, inputs) for trial in trials_of(study))
+    if not any(row.state == "finished" for row in rows):
+        reasons = {row.message for row in rows if row.message} or {"all were pruned or stopped"}
+        raise ValueError(f"no trial of the study finished: {'; '.join(sorted(reasons))}")
+    tell(config.goal, config.goal)
+    return Tuning(config, inputs, rows)
+
+
+def _try(
+    study: optuna.Study,
+    trial: optuna.Trial,
+    config: TuningConfig,
+    inputs: int,
+    fit: Callable[..., FittedOutcomeModel],
+) -> None:
+    """Fit, and tell the study what came out, whatever it is."""
+
+    def on_epoch(network: str, epoch: int, loss: float) -> None:
+        """Report the loss; end the trial if it is among the worse half."""
+        if network == CORRECTION:
+            trial.report(loss, epoch)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+    try:
+        settings = config.table.configured(config.start, choose(trial, config.table), inputs)
+        fitted = fit(settings, watch=Watch(on_epoch=on_epoch))
+    except optuna.TrialPruned:
+        study.tell(trial, state=TrialState.PRUNED)
+    except NotFiniteError as error:  # an answer, not an accident
+        trial.set_user_attr(_DIVERGED, str(error))
+        study.tell(trial, state=TrialState.FAIL)
+    except BaseException:
+        study.tell(trial, state=TrialState.FAIL)
+        raise
+    else:
+        correction = fitted.report["correction"]
+        for key, label in (("kept", "kept"), ("loss", "validation_loss"), ("epochs", "epochs")):
+            trial.set_user_attr(key, correction[label])
+        study.tell(trial, fitted.report["factual"]["validation"]["pooled"])
+
+
+def study_settings(train: Batch, validation: Batch, config: TuningConfig) -> dict[str, Any]:
+    """All that the trials of a study depend on, for JSON; a study is refused to a search with others."""
+    table = config.table
+    return {
+        "model": config.model,
+        "search": [[row.name, list(row.fields), list(row.values), row.times] for row in table.parameters],
+        "sampler": config.sampler,
+        "pruning": config.prune,
+        "seed": config.seed,
+        "configuration": asdict(config.start),
+        "training batch": _fingerprint(train),
+        "validation batch": _fingerprint(validation),
+    }
+
+
+def _fingerprint(batch: Batch) -> str:
+    digest = hashlib.sha256(repr((batch.features, batch.action_names, batch.obs.shape)).encode())
+    for array in (batch.obs, batch.actions, batch.lengths, batch.terminated):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _row(trial: FrozenTrial, table: Search, inputs: int) -> TrialRow:
+    state, known = verdict(trial), trial.user_attrs
+    whole = len(trial.params) == len(table.parameters)
+    took = trial.duration.total_seconds() if trial.duration and state in ("finished", "pruned", "diverged") else None
+    return TrialRow(
+        number=trial.number,
+        state=state,
+        value=trial.value if state == "finished" else None,
+        loss=known.get("loss"),
+        accepted=known.get("kept"),
+        choice=dict(trial.params),
+        settings=table.settings(trial.params, inputs) if whole else {},
+        epochs=known.get("epochs") or trial.last_step,
+        seconds=took,
+        message=known.get("diverged"),
+    )

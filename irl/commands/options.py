@@ -97,7 +97,7 @@ class ModelArguments:
             raise ValueError("--bootstrap draws patients anew for each of several models; give --members 5, say")
         model, outcome = self.model or config.model, config.outcome
         if self.model_config is not None:
-            from cirl_gym.tuning.tuning import read_tuned
+            from cirl_gym.tuning.search import read_tuned
 
             kind, outcome = read_tuned(self.model_config)
             if self.model not in (None, kind):

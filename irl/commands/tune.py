@@ -15,8 +15,8 @@ from rich.table import Table
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.tables.read import prepare_table
-from cirl_gym.tuning.tuning import Tuning, TuningConfig, shown
-from cirl_gym.tuning.tuning import tune as search
+from cirl_gym.tuning.search import Tuning, TuningConfig, shown
+from cirl_gym.tuning.study import tune as search
 from irl.commands.options import TableArguments, TuneOptions
 from irl.stages import duration, stages
 
@@ -104,7 +104,7 @@ def trial_table(found: Tuning) -> Table:
         table.add_row(
             f"{row.number} *" if row.number == best else str(row.number),
             row.state,
-            "" if row.value is None else f"{row.value:.5f}{' (law)' if row.kept is False else ''}",
+            "" if row.value is None else f"{row.value:.5f}{' (law)' if row.accepted is False else ''}",
             *("" if value is None else f"{value:g}" for value in settings),
             "" if row.seconds is None else duration(row.seconds),
             style="bold" if row.number == best else None,
@@ -122,10 +122,10 @@ def remarks(found: Tuning) -> list[str]:
         lines.append(f"{running} still running elsewhere, or lost there; not counted")
     if sum(counts.values()) < found.config.goal:
         lines.append(f"All {table.combinations} combinations have been tried; there are no more")
-    if all(row.kept is False for row in rows if row.state == "finished"):
+    if all(row.accepted is False for row in rows if row.state == "finished"):
         lines.append(
             "No network improved on the linear law: every error is the law's; the network that came closest is marked"
         )
-    elif any(row.kept is False for row in rows):
+    elif any(row.accepted is False for row in rows):
         lines.append("(law): the network did not improve on the linear law, which is what predicts")
     return lines

@@ -20,19 +20,21 @@ from sqlalchemy.exc import IntegrityError
 from tiny_run import icu_stays, make_the_command_line_tiny
 
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig
+from cirl_gym.outcome_models.inputs import NetworkKind
 from cirl_gym.outcome_models.training import NotFiniteError, TrainingConfig
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.tuning import study as studies
 from cirl_gym.tuning.search import (
     Parameter,
     Search,
-    TunedKind,
+    TuningConfig,
     config_from_dict,
     input_size,
     load_search,
     multiple,
+    read_tuned,
 )
-from cirl_gym.tuning.tuning import TuningConfig, read_tuned, study_settings, tune
+from cirl_gym.tuning.study import study_settings, tune
 from irl.commands import explain as commands
 from irl.commands import tune as tune_command
 from irl.commands.cli import main
@@ -147,13 +149,13 @@ class TestTrials:
         assert course(runs[0]) != course(runs[2])
 
     def test_among_equal_errors_the_network_that_came_closest_is_chosen(self, tmp_path):
-        def law_is_kept(kind, train, validation, config, rng, progress=None, *, watch=None):
+        def law_is_not_improved_on(kind, train, validation, config, rng, progress=None, *, watch=None):
             loss = 1 + config.mb_h.training.learning_rate * config.mb_h.hidden
             correction = {"kept": False, "validation_loss": loss, "epochs": 1}
             return FittedOutcomeModel(None, {"correction": correction, "factual": {"validation": {"pooled": 0.5}}}, 0.0)
 
-        found = run(tmp_path / "study", law_is_kept)
-        assert (found.best.value, found.best.kept, found.best.choice) == (0.5, False, {"units": 1, "rate": 0.1})
+        found = run(tmp_path / "study", law_is_not_improved_on)
+        assert (found.best.value, found.best.accepted, found.best.choice) == (0.5, False, {"units": 1, "rate": 0.1})
 
     def test_a_training_that_is_not_finite_is_an_answer(self, tmp_path):
         fit = Recorded(stop_at=1, error=NotFiniteError("the loss is nan"))
@@ -333,7 +335,7 @@ class TestResult:
     def test_without_optuna_the_error_says_how_to_get_it(self):
         code = (
             "import sys; sys.modules['optuna'] = None\n"
-            "import cirl_gym.tuning.tuning\n"  # loads no Optuna
+            "import cirl_gym.tuning.search\n"  # loads no Optuna
             "import cirl_gym.tuning.study"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -399,7 +401,7 @@ class TestCommand:
         assert words in capsys.readouterr().err
 
     def test_the_models_of_the_command_line_are_those_that_have_a_search(self):
-        assert get_args(get_type_hints(TuneOptions)["model"]) == get_args(TunedKind)
+        assert get_args(get_type_hints(TuneOptions)["model"]) == get_args(NetworkKind)
 
 
 def test_real_networks_are_tuned_the_same_twice(tmp_path):
@@ -411,4 +413,4 @@ def test_real_networks_are_tuned_the_same_twice(tmp_path):
     found = [tune(train, validation, wanted, tmp_path / str(i)) for i in range(2)]
     assert course(found[0]) == course(found[1])
     assert len({row.value for row in found[0].trials}) == 3
-    assert all(np.isfinite(row.value) and row.kept and row.epochs == 3 for row in found[0].trials)
+    assert all(np.isfinite(row.value) and row.accepted and row.epochs == 3 for row in found[0].trials)

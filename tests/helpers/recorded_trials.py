@@ -5,8 +5,8 @@ from __future__ import annotations
 from small_batches import batch_of
 
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
-from cirl_gym.tuning.search import Parameter, Search
-from cirl_gym.tuning.tuning import TuningConfig, tune
+from cirl_gym.tuning.search import Parameter, Search, TuningConfig
+from cirl_gym.tuning.study import tune
 
 TRAIN, VALIDATION = batch_of([0, 1, 1], [1, 0], [1]), batch_of([1, 0, 1], [0, 1])
 FOUR = Search(
