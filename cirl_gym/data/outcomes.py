@@ -26,7 +26,7 @@ import keyword
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,41 +38,15 @@ NUMBERS = ("low", "high", "limit")
 """Arguments that are numbers; the others are columns' names."""
 
 
-class OutcomeFeature(Protocol):
-    """A pure function of the observed features, and what it is called."""
-
-    @property
-    def name(self) -> str:
-        """The text that :func:`read_outcome` reads."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that it is about."""
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The observed features that it reads: the columns, and for a change what was observed before."""
-
-    @property
-    def least(self) -> float | None:
-        """The value that phi makes 0, where that is known beforehand; None: the least in the data."""
-
-    @property
-    def unit(self) -> str:
-        """What is counted, as in "per 2 units above 12"."""
-
-    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
-        """Values ``[..]`` of observed features ``[..]`` by name, raw units."""
-
-
-class _Written:
-    """What outcomes have in common: their text, and arguments that are columns' names or numbers.
+class OutcomeFeature:
+    """A pure function of the observed features; its arguments are columns' names and, if they are NUMBERS, numbers.
 
     Raises:
         ValueError: a column's name is no text, or another argument is not a finite number.
     """
 
     least: ClassVar[float | None] = None
+    """The value that phi makes 0, where that is known beforehand; None: the least in the data."""
 
     def __post_init__(self) -> None:
         """Names of columns are texts; numbers become finite floats without a minus zero."""
@@ -88,9 +62,13 @@ class _Written:
                 raise ValueError(f"{where} must be a finite number, at most {LARGEST:g} in size, got {value!r}")
             object.__setattr__(self, name, float(value) + 0.0)
 
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """Values ``[..]`` of observed features ``[..]`` by name, raw units."""
+        raise NotImplementedError
+
     @property
     def name(self) -> str:
-        """The one spelling of this outcome."""
+        """What it is called: the one text of it, which :func:`read_outcome` reads."""
         shown = [quoted(value) if isinstance(value, str) else _number(value) for value in vars(self).values()]
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -101,16 +79,20 @@ class _Written:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The columns."""
+        """The observed features that it reads: the columns, and for a change what was observed before."""
         return self.columns
+
+    @property
+    def unit(self) -> str:
+        """What is counted, as in "per 2 units above 12"."""
+        return "units"
 
 
 @dataclass(frozen=True)
-class Column(_Written):
+class Column(OutcomeFeature):
     """A column as it is."""
 
     column: str
-    unit: ClassVar[str] = "units"
 
     @property
     def name(self) -> str:
@@ -123,7 +105,7 @@ class Column(_Written):
 
 
 @dataclass(frozen=True)
-class Outside(_Written):
+class Outside(OutcomeFeature):
     """How far a value is outside its normal range: max(low - x, 0, x - high), raw units.
 
     Raises:
@@ -155,7 +137,7 @@ class Outside(_Written):
 
 
 @dataclass(frozen=True)
-class Above(_Written):
+class Above(OutcomeFeature):
     """How far a value is above a limit: max(x - limit, 0), raw units."""
 
     column: str
@@ -174,7 +156,7 @@ class Above(_Written):
 
 
 @dataclass(frozen=True)
-class Below(_Written):
+class Below(OutcomeFeature):
     """How far a value is below a limit: max(limit - x, 0), raw units."""
 
     column: str
@@ -193,7 +175,7 @@ class Below(_Written):
 
 
 @dataclass(frozen=True)
-class Change(_Written):
+class Change(OutcomeFeature):
     """The outcome minus what was observed before the action: x_{t+1} - x_t.
 
     It reads a further observed feature, :func:`before` ``(column)``, which :func:`with_lags`
@@ -204,12 +186,16 @@ class Change(_Written):
     """
 
     column: str
-    unit: ClassVar[str] = "units of change"
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The column, and what was observed of it before."""
         return self.column, before(self.column)
+
+    @property
+    def unit(self) -> str:
+        """A difference."""
+        return "units of change"
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """The difference x_{t+1} - x_t."""
@@ -218,12 +204,16 @@ class Change(_Written):
 
 
 @dataclass(frozen=True)
-class Product(_Written):
+class Product(OutcomeFeature):
     """The product of two columns, or the square of one."""
 
     a: str
     b: str
-    unit: ClassVar[str] = "units of the product"
+
+    @property
+    def unit(self) -> str:
+        """A product."""
+        return "units of the product"
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """The product a b."""

@@ -209,14 +209,9 @@ class _Layout:
     """Whether the one-hot previous action stands behind the features; None: nobody said."""
     first_action: int
     """The number that stands for action 0."""
-    ids: tuple[str, ...] | None
-    groups: tuple[str, ...] | None
-
-    def id(self, index: int) -> str:
-        return str(index) if self.ids is None else self.ids[index]
-
-    def group(self, index: int) -> str:
-        return str(index) if self.groups is None else self.groups[index]
+    ids: tuple[str, ...]
+    """Of all episodes that were ever in the data set, by their numbers; likewise the groups."""
+    groups: tuple[str, ...]
 
 
 def from_minari(
@@ -259,14 +254,15 @@ def from_minari(
         dataset = load_library("minari", MINARI).load_dataset(dataset)
     layout = _layout(dataset, features, action_names, previous_action)
     found = _read(dataset, layout)
+    ids = [layout.ids[i] for i in found.indices]
     batch = from_episodes(
         found.obs,
         found.actions,
-        _decide(dataset.id, [layout.id(i) for i in found.indices], found.marks, ends),
+        _decide(dataset.id, ids, found.marks, ends),
         features=layout.features,
         action_names=layout.action_names,
-        ids=[layout.id(i) for i in found.indices],
-        groups=[layout.group(i) for i in found.indices],
+        ids=ids,
+        groups=[layout.groups[i] for i in found.indices],
     )
     return batch, _report(str(dataset.id), batch, found, ends)
 
@@ -298,7 +294,7 @@ def _read(dataset: Any, layout: _Layout) -> _Found:
     obs, actions, marks = [], [], []
     lone, repeating = 0, True
     for episode in dataset.iterate_episodes():
-        name = layout.id(int(episode.id))
+        name = layout.ids[int(episode.id)]
         seen, taken = np.asarray(episode.observations), np.asarray(episode.actions) - layout.first_action
         check_episode(name, seen, taken, shown)
         if len(taken) == 0:
@@ -356,7 +352,8 @@ def _layout(
     given = tuple(f"x{j}" for j in range(d)) if features is None else tuple(features)
     if len(given) != d:
         raise ValueError(f"data set {dataset.id!r} has {d} features, {len(given)} are named")
-    return _Layout(given, names, previous_action, int(acts.start), None, None)
+    numbers = tuple(map(str, range(dataset.storage.total_episodes)))
+    return _Layout(given, names, previous_action, int(acts.start), numbers, numbers)
 
 
 def _own_layout(

@@ -238,9 +238,7 @@ def training_medians(obs: FloatArray, features: Sequence[str]) -> FloatArray:
     return medians
 
 
-def fill(
-    episodes: Episodes, features: Sequence[str], training: BoolArray, indicator: bool, static: Sequence[str] = ()
-) -> Filled:
+def fill(episodes: Episodes, columns: TableColumns, training: BoolArray, indicator: bool) -> Filled:
     """Fill every gap; only episodes in ``training [N]`` decide what with.
 
     A static feature takes the value that any row of its episode has, and has no indicator.
@@ -249,6 +247,7 @@ def fill(
         ValueError: a feature has no reading in training, or has the name that an indicator needs.
     """
     obs, live = episodes.obs, episodes.live
+    features, static = columns.features, columns.static
     missing = np.isnan(obs) & live[..., None]
     medians = training_medians(obs[training], features)
     carried = carry_forward(spread(obs, [features.index(name) for name in static]))

@@ -19,7 +19,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import with_lags
 from cirl_gym.data.rules import masked
 from cirl_gym.tables.columns import TableColumns, TableOptions, infer_columns
-from cirl_gym.tables.episodes import Episodes, Filled, cut_episodes, fill, lag_features
+from cirl_gym.tables.episodes import Episodes, cut_episodes, fill, lag_features
 from cirl_gym.tables.report import EpisodeCounts, RowCounts, TableReport
 from cirl_gym.tables.rows import blanks_apart, check_static, limit_ranges, merge_duplicates, parse_rows, sort_rows
 from cirl_gym.tables.sheet import Sheet
@@ -101,11 +101,10 @@ def from_dataframe(
         ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
     """
     options = options or TableOptions()
-    reading = _read(frame, columns, options)
-    everything = np.ones(len(reading.episodes.ids), dtype=np.bool_)
-    columns = reading.columns
-    filled = fill(reading.episodes, columns.features, everything, options.missing_indicator, columns.static)
-    return filled.batch, _report(reading, filled, ())
+    episodes, report = _read(frame, columns, options)
+    everything = np.ones(len(episodes.ids), dtype=np.bool_)
+    filled = fill(episodes, report.columns, everything, options.missing_indicator)
+    return filled.batch, replace(report, features=filled.features)
 
 
 def prepare_table(
@@ -135,10 +134,9 @@ def prepare_table(
         ValueError: as :func:`from_dataframe`; or there are fewer than three groups.
     """
     options = options or TableOptions()
-    reading = _read(frame, columns, options)
-    train_part, validation_part, test_part = split_groups(reading.episodes.groups, rng, validation, test)
-    columns = reading.columns
-    filled = fill(reading.episodes, columns.features, train_part, options.missing_indicator, columns.static)
+    episodes, report = _read(frame, columns, options)
+    train_part, validation_part, test_part = split_groups(episodes.groups, rng, validation, test)
+    filled = fill(episodes, report.columns, train_part, options.missing_indicator)
     train = _trimmed(filled.batch.take(train_part))
     unseen = sorted(set(range(train.n_actions)) - set(train.actions[train.mask].tolist()))
     warnings = [f"action {train.action_names[a]!r} is never taken in the training episodes" for a in unseen]
@@ -146,7 +144,7 @@ def prepare_table(
         train=train,
         validation=_trimmed(filled.batch.take(validation_part)),
         test=_trimmed(filled.batch.take(test_part)),
-        report=_report(reading, filled, tuple(warnings)),
+        report=replace(report, features=filled.features, warnings=(*report.warnings, *warnings)),
         medians=filled.medians,
         indicators=filled.indicators,
     )
@@ -181,22 +179,10 @@ def split_groups(
     return side == 0, side == 1, side == 2
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """A table that was read and cut, but not filled, and what was counted on the way."""
-
-    columns: TableColumns
-    unused: tuple[str, ...]
-    end: str
-    episodes: Episodes
-    rows: RowCounts
-    ids: int
-    regrouped: int
-    resorted: int
-    warnings: tuple[str, ...]
-
-
-def _read(frame: pd.DataFrame | Sheet, columns: TableColumns | None, options: TableOptions) -> _Reading:
+def _read(
+    frame: pd.DataFrame | Sheet, columns: TableColumns | None, options: TableOptions
+) -> tuple[Episodes, TableReport]:
+    """A table that was read and cut, but not filled, and the account of it so far."""
     sheet = Sheet.of(frame)
     if sheet.frame.empty:
         raise ValueError("the table has no rows")
@@ -210,55 +196,35 @@ def _read(frame: pd.DataFrame | Sheet, columns: TableColumns | None, options: Ta
     check_static(rows, columns.static)
     episodes = lag_features(cut_episodes(rows, columns, options), columns.features, options.lag)
     warnings = [*blanks_apart(parsed.ids), *mixed.values(), *action_leaks(episodes, columns.features)]
-    if episodes.last_actions_dropped and episodes.terminated.any():
+    terminated, used = int(episodes.terminated.sum()), len(episodes.ids)
+    if episodes.last_actions_dropped and terminated:
         warnings.append(
-            f"{int(episodes.terminated.sum())} episodes end terminated, but last actions were dropped for want of an "
+            f"{terminated} episodes end terminated, but last actions were dropped for want of an "
             "outcome: these ends are dated one step early"
         )
-    return _Reading(
+    return episodes, TableReport(
         columns=columns,
         unused=tuple(name for name in sheet.columns if name not in columns.used),
         end=options.end or "flags",
-        episodes=episodes,
         rows=RowCounts(
-            read=len(sheet),
-            used=int(episodes.live.sum()),
-            identical=identical,
-            merged=merged,
-            lone=episodes.lone,
+            read=len(sheet), used=int(episodes.live.sum()), identical=identical, merged=merged, lone=episodes.lone
         ),
-        ids=len(parsed.ids),
-        regrouped=regrouped,
-        resorted=resorted,
-        warnings=tuple(warnings),
-    )
-
-
-def _report(reading: _Reading, filled: Filled, more_warnings: tuple[str, ...]) -> TableReport:
-    batch = filled.batch
-    return TableReport(
-        columns=reading.columns,
-        unused=reading.unused,
-        end=reading.end,
-        rows=reading.rows,
         episodes=EpisodeCounts(
-            read=reading.ids,
-            used=len(batch),
-            lone=reading.episodes.lone,
-            groups=len(set(batch.groups)),
-            steps=batch.n_steps,
-            last_actions_dropped=reading.episodes.last_actions_dropped,
-            terminated=int(batch.terminated.sum()),
-            truncated=int(batch.truncated.sum()),
-            regrouped=reading.regrouped,
-            resorted=reading.resorted,
-            gaps=reading.episodes.gaps,
+            read=len(parsed.ids),
+            used=used,
+            lone=episodes.lone,
+            groups=len(set(episodes.groups)),
+            steps=int(episodes.lengths.sum()),
+            last_actions_dropped=episodes.last_actions_dropped,
+            terminated=terminated,
+            truncated=used - terminated,
+            regrouped=regrouped,
+            resorted=resorted,
+            gaps=episodes.gaps,
         ),
-        features=filled.features,
-        actions=tuple(
-            dict(zip(reading.columns.actions, values, strict=True)) for values in reading.episodes.action_values
-        ),
-        warnings=reading.warnings + more_warnings,
+        features=(),
+        actions=tuple(dict(zip(columns.actions, values, strict=True)) for values in episodes.action_values),
+        warnings=tuple(warnings),
     )
 
 
