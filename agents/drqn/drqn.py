@@ -171,7 +171,8 @@ class DRQN(DQN):
         horizon_is_terminal: an episode that was cut off counts as ended, as in the paper (finite horizon). Default: the
             value of what would have followed is bootstrapped, as everywhere in Stable-Baselines3.
 
-    All other arguments are those of :class:`stable_baselines3.DQN`. Same seed, same bytes on a CPU.
+    All other arguments, ``others`` too, are those of :class:`stable_baselines3.DQN`, some with defaults for memory. Same
+    seed, same bytes on a CPU.
 
     Raises:
         ValueError: an argument is not possible.
@@ -192,49 +193,29 @@ class DRQN(DQN):
         buffer_size: int = 100_000,
         learning_starts: int = 1000,
         batch_size: int = 32,
-        tau: float = 1.0,
-        gamma: float = 0.99,
-        train_freq: int | tuple[int, str] = 4,
-        gradient_steps: int = 1,
-        replay_buffer_kwargs: dict[str, Any] | None = None,
+        *,
         n_steps: int = 1,
         double_q: bool = True,
         horizon_is_terminal: bool = False,
         target_update_interval: int = 1000,
         exploration_fraction: float = 0.3,
-        exploration_initial_eps: float = 1.0,
-        exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
-        policy_kwargs: dict[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: torch.device | str = "auto",
         _init_setup_model: bool = True,
+        **others: Any,
     ) -> None:
         super().__init__(
             policy,  # type: ignore[arg-type]
             env,  # type: ignore[arg-type]
             learning_rate,
             buffer_size,
-            gamma=gamma,
-            train_freq=train_freq,
+            learning_starts,
+            batch_size,
             replay_buffer_class=EpisodeReplayBuffer,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device,
+            target_update_interval=target_update_interval,
+            exploration_fraction=exploration_fraction,
             _init_setup_model=False,
+            **others,
         )
-        self.learning_starts, self.batch_size, self.gradient_steps = learning_starts, batch_size, gradient_steps
-        self.tau, self.target_update_interval, self.max_grad_norm = tau, target_update_interval, max_grad_norm
-        self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
-        self.exploration_fraction, self.horizon_is_terminal = exploration_fraction, horizon_is_terminal
-        self.n_steps, self.double_q = n_steps, double_q
+        self.n_steps, self.double_q, self.horizon_is_terminal = n_steps, double_q, horizon_is_terminal
         self._rngs: dict[str, np.random.Generator] | None = None
         if _init_setup_model:
             self._setup_model()

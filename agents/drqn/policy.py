@@ -17,6 +17,7 @@ import torch
 from gymnasium import spaces
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, create_mlp
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch import Tensor, nn
@@ -76,60 +77,50 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-class RecurrentQNetwork(BasePolicy):
+class RecurrentQNetwork(nn.Module):
     """Features, an LSTM or GRU over them, and a head for the Q-values of all actions.
 
     :meth:`step` and :meth:`sequence` give the same values for the same history.
 
     Args:
         observation_space: of the environment.
-        action_space: Discrete.
         features_extractor: of one observation.
-        features_dim: number of its features F.
-        net_arch: hidden layers of the head; empty: linear.
-        activation_fn: between them.
-        normalize_images: divide images by 255.
-        lstm_hidden_size: units H of the memory.
-        n_lstm_layers: layers of the memory.
-        cell: ``"lstm"`` or ``"gru"``.
-        skip_connection: the head sees the features of the current observation beside the memory.
-    """
+        n_actions: A.
 
-    action_space: spaces.Discrete
+    The other arguments are those of :class:`RecurrentQPolicy`.
+
+    Raises:
+        ValueError: ``cell`` is unknown.
+    """
 
     def __init__(
         self,
         observation_space: spaces.Space[Any],
-        action_space: spaces.Discrete,
         features_extractor: BaseFeaturesExtractor,
-        features_dim: int,
+        n_actions: int,
+        *,
         net_arch: list[int],
         activation_fn: type[nn.Module],
-        normalize_images: bool,
         lstm_hidden_size: int,
         n_lstm_layers: int,
         cell: Cell,
         skip_connection: bool,
+        normalize_images: bool = True,
     ) -> None:
-        super().__init__(
-            observation_space, action_space, features_extractor=features_extractor, normalize_images=normalize_images
-        )
+        super().__init__()
         if cell not in ("lstm", "gru"):
             raise ValueError(f"cell must be 'lstm' or 'gru', got {cell!r}")
-        kind = nn.LSTM if cell == "lstm" else nn.GRU
-        self.memory = kind(features_dim, lstm_hidden_size, n_lstm_layers, batch_first=True)
-        self.skip_connection = skip_connection
-        width = lstm_hidden_size + (features_dim if skip_connection else 0)
-        self.head = nn.Sequential(*create_mlp(width, int(action_space.n), net_arch, activation_fn))
-
-    @property
-    def n_states(self) -> int:
-        """How many arrays the memory has: 2 for an LSTM, 1 for a GRU."""
-        return 2 if isinstance(self.memory, nn.LSTM) else 1
+        self.observation_space, self.normalize_images = observation_space, normalize_images
+        self.skip_connection, self.features_extractor = skip_connection, features_extractor
+        n_features = features_extractor.features_dim
+        kind, self.n_states = (nn.LSTM, 2) if cell == "lstm" else (nn.GRU, 1)
+        self.memory = kind(n_features, lstm_hidden_size, n_lstm_layers, batch_first=True)
+        width = lstm_hidden_size + (n_features if skip_connection else 0)
+        self.head = nn.Sequential(*create_mlp(width, n_actions, net_arch, activation_fn))
 
     def empty_memory(self, n: int) -> Memory:
         """Memory of n histories that have not begun: zeros."""
-        zeros = torch.zeros(self.memory.num_layers, n, self.memory.hidden_size, device=self.device)
+        zeros = torch.zeros(self.memory.num_layers, n, self.memory.hidden_size, device=next(self.parameters()).device)
         return (zeros,) * self.n_states
 
     def step(self, obs: Tensor, memory: Memory, starts: Tensor) -> tuple[Tensor, Memory]:
@@ -163,12 +154,10 @@ class RecurrentQNetwork(BasePolicy):
         q[seen] = values
         return q
 
-    def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
-        raise NotImplementedError("a recurrent network acts with its memory: RecurrentQPolicy.predict")
-
     def _features(self, obs: Tensor) -> Tensor:
-        assert self.features_extractor is not None
-        return self.extract_features(obs, self.features_extractor)
+        seen = preprocess_obs(obs, self.observation_space, normalize_images=self.normalize_images)
+        features: Tensor = self.features_extractor(seen)
+        return features
 
     def _head(self, hidden: Tensor, features: Tensor) -> Tensor:
         q: Tensor = self.head(torch.cat([hidden, features], dim=-1) if self.skip_connection else hidden)
@@ -238,7 +227,7 @@ class RecurrentQPolicy(BasePolicy):
         }
         self.q_net, self.q_net_target = self._make_network(), self._make_network()
         self.q_net_target.load_state_dict(self.q_net.state_dict())
-        self.q_net_target.set_training_mode(False)
+        self.q_net_target.eval()
         self.optimizer = self.optimizer_class(
             self.q_net.parameters(),
             lr=lr_schedule(1),  # type: ignore[call-arg]
@@ -299,7 +288,7 @@ class RecurrentQPolicy(BasePolicy):
 
     def set_training_mode(self, mode: bool) -> None:
         """Training or evaluation mode of the Q-network; the target network stays in evaluation mode."""
-        self.q_net.set_training_mode(mode)
+        self.q_net.train(mode)
         self.training = mode
 
     def _checked_memory(self, state: ArrayMemory | None, n: int) -> Memory:
@@ -312,13 +301,13 @@ class RecurrentQPolicy(BasePolicy):
         return tuple(torch.as_tensor(np.asarray(part), dtype=torch.float32, device=self.device) for part in state)
 
     def _make_network(self) -> RecurrentQNetwork:
-        arguments = {
-            "observation_space": self.observation_space,
-            "action_space": self.action_space,
-            "normalize_images": self.normalize_images,
+        return RecurrentQNetwork(
+            self.observation_space,
+            self.make_features_extractor(),
+            int(self.action_space.n),
+            normalize_images=self.normalize_images,
             **self.sizes,
-        }
-        return RecurrentQNetwork(**self._update_features_extractor(arguments)).to(self.device)
+        ).to(self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | {

@@ -20,7 +20,15 @@ NAN = float("nan")
 def network(cell="lstm", seed=0, skip=True):
     torch.manual_seed(seed)
     return RecurrentQNetwork(
-        SPACE, spaces.Discrete(2), FlattenExtractor(SPACE), 3, [5], torch.nn.Tanh, True, 6, 1, cell, skip
+        SPACE,
+        FlattenExtractor(SPACE),
+        2,
+        net_arch=[5],
+        activation_fn=torch.nn.Tanh,
+        lstm_hidden_size=6,
+        n_lstm_layers=1,
+        cell=cell,
+        skip_connection=skip,
     )
 
 
