@@ -4,11 +4,12 @@ The names below are loaded when they are first used: importing this package load
 """
 
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
-Solver = Literal["successor", "drqn", "recurrent_ppo"]
+Solver: TypeAlias = Literal["successor", "drqn", "recurrent_ppo"]
 """Who solves a world for a policy: successor features, recurrent Q-learning, or RecurrentPPO of sb3-contrib."""
-MuSource = Literal["successor", "mu_learning", "rollouts"]
+SOLVERS: tuple[Solver, ...] = get_args(Solver)
+MuSource: TypeAlias = Literal["successor", "mu_learning", "rollouts"]
 """Where feature expectations come from: the same agent, mu-learning (the paper), or roll-outs in the world model."""
 
 _HOMES = {
@@ -25,7 +26,7 @@ _HOMES = {
     "train_recurrent_ppo": "agents.ppo.ppo",
 }
 
-__all__ = ["MuSource", "Solver", *_HOMES]
+__all__ = ["SOLVERS", "MuSource", "Solver", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

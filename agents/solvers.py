@@ -1,4 +1,8 @@
-"""Three ways to a good policy in the simulator, behind one call: successor features, DRQN, RecurrentPPO."""
+"""Three ways to a good policy in the simulator, behind one call: successor features, DRQN, RecurrentPPO.
+
+A trained expert is stored as a folder: the policy and, beside it, ``expert.json`` with the setting that it solves, the
+version that trained it and its learning curve.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,16 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 
 import numpy as np
+from sb3_contrib import RecurrentPPO
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import Solver
+from agents import SOLVERS, Solver
 from agents.expert import EXPERT, successor_expert
+from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.features import check_weights
 from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -22,12 +27,13 @@ from cirl_gym.types import Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters
 
-Algorithm: TypeAlias = Solver
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 ROWS = 64
 """Patients that DRQN and RecurrentPPO treat at once."""
 WATCHES = 10
 """How often a curve looks at a policy that is being trained."""
+VERSION = 3
+"""Of experts: raised whenever the same setting and seed would train another policy, or files are read otherwise."""
+ABOUT = "expert.json"
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ Watcher = Callable[[Policy], float]
 
 def train_expert(
     setting: Setting,
-    algorithm: Algorithm = "successor",
+    algorithm: Solver = "successor",
     watch: Watcher | None = None,
     *,
     seed: int = 0,
@@ -93,11 +99,11 @@ def train_expert(
     until: float = np.inf,
     watches: int = WATCHES,
 ) -> Solved:
-    """Train a policy for one setting; :mod:`agents.solvers` keeps it.
+    """Train a policy for one setting; :func:`save_expert` stores it.
 
     Args:
         setting: weights, discount factor, simulator.
-        algorithm: one of :data:`ALGORITHMS`.
+        algorithm: one of :data:`agents.SOLVERS`.
         watch: called now and then; its time is not counted. Without it there is no curve.
         seed: everything that is drawn.
         scale: share of the usual training, for a first look.
@@ -108,14 +114,38 @@ def train_expert(
     Raises:
         ValueError: the algorithm is unknown or the scale is not positive.
     """
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
+    if algorithm not in SOLVERS:
+        raise ValueError(f"algorithm must be one of {', '.join(SOLVERS)}, got {algorithm!r}")
     if not scale > 0:
         raise ValueError(f"scale must be positive, got {scale}")
     if algorithm == "successor":
         return _successor(setting, watch, seed, scale)
-    new_curve = partial(Curve, watch, until=until, watches=watches) if watch else lambda _: None
-    return _stable_baselines(setting, algorithm, seed, scale, new_curve)
+    # Only these two need it, and a newer Gymnasium.
+    from agents.drqn.drqn import DRQN
+    from agents.drqn.settings import tumour_settings
+    from agents.ppo.ppo import train_recurrent_ppo
+    from agents.ppo.settings import RecurrentPPOConfig
+    from agents.sb3_vec_env import make_native_vec_env
+
+    horizon, usual = setting.parameters.horizon, tumour_settings()
+    env = make_native_vec_env(
+        "CIRLTumour-v0",
+        ROWS,
+        seed=seed,
+        parameters=setting.parameters,
+        weights=setting.weights,
+        max_episode_steps=horizon,
+    )
+    steps = max(int((usual.total_timesteps if algorithm == "drqn" else RecurrentPPOConfig.steps) * scale), 1)
+    curve = Curve(watch, steps, until, watches) if watch else None
+    trained: DRQN | RecurrentPPO
+    if algorithm == "drqn":
+        trained = DRQN("MlpLstmPolicy", env, gamma=setting.gamma, seed=seed, device="cpu", **usual.arguments)
+        trained.learn(steps, curve)
+    else:
+        config = RecurrentPPOConfig(steps=steps, rollout=horizon)
+        trained = train_recurrent_ppo(env, setting.gamma, config, seed=seed, callback=curve)
+    return Solved(trained, curve.finished(trained) if curve else (), trained.save)
 
 
 def _successor(setting: Setting, watch: Watcher | None, seed: int, scale: float) -> Solved:
@@ -132,41 +162,6 @@ def _successor(setting: Setting, watch: Watcher | None, seed: int, scale: float)
     steps = config.episodes * setting.parameters.horizon
     curve = (Point(steps, seconds, watch(policy)),) if watch else ()
     return Solved(policy, curve, expert.agent.save)
-
-
-def _stable_baselines(
-    setting: Setting, algorithm: Algorithm, seed: int, scale: float, new_curve: Callable[[int], Curve | None]
-) -> Solved:
-    # Only these two need it, and a newer Gymnasium.
-    from agents.sb3_vec_env import make_native_vec_env
-
-    env = make_native_vec_env(
-        "CIRLTumour-v0",
-        ROWS,
-        seed=seed,
-        parameters=setting.parameters,
-        weights=setting.weights,
-        max_episode_steps=setting.parameters.horizon,
-    )
-    if algorithm == "drqn":
-        from agents.drqn.drqn import DRQN
-        from agents.drqn.settings import tumour_settings
-
-        settings = tumour_settings()
-        steps = max(int(settings.total_timesteps * scale), 1)
-        curve = new_curve(steps)
-        drqn = DRQN("MlpLstmPolicy", env, gamma=setting.gamma, seed=seed, device="cpu", **settings.arguments).learn(
-            steps, callback=curve
-        )
-        return Solved(drqn, curve.finished(drqn) if curve else (), drqn.save)
-    from agents.ppo.ppo import train_recurrent_ppo
-    from agents.ppo.settings import RecurrentPPOConfig
-
-    steps = max(int(RecurrentPPOConfig.steps * scale), 1)
-    curve = new_curve(steps)
-    config = RecurrentPPOConfig(steps=steps, rollout=setting.parameters.horizon)
-    ppo = train_recurrent_ppo(env, setting.gamma, config, seed=seed, callback=curve)
-    return Solved(ppo, curve.finished(ppo) if curve else (), ppo.save)
 
 
 class Curve(BaseCallback):
@@ -208,24 +203,16 @@ class Curve(BaseCallback):
         self._looking += time.perf_counter() - at
 
 
-# MERGED: Trained experts as folders: a policy and, beside it, the setting that it solves and the version that trained
-# it.
-
-VERSION = 2
-"""Of experts: raised whenever the same setting and seed would train another policy, or files are read otherwise."""
-ABOUT = "expert.json"
-
-
 def save_expert(
     folder: str | os.PathLike[str],
     setting: Setting,
-    algorithm: Algorithm,
+    algorithm: Solver,
     solved: Solved,
     *,
     seed: int = 0,
     scale: float = 1.0,
 ) -> Path:
-    """Write what :func:`agents.solvers.train_expert` brought; the same arguments as there.
+    """Write what :func:`train_expert` brought; the same arguments as there.
 
     Returns:
         The policy's file: ``expert.npz`` (no pickle) or ``expert.zip`` (Stable-Baselines3's).
@@ -235,12 +222,13 @@ def save_expert(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / _file(algorithm)
+    path = _file(folder, algorithm)
     # The description comes last and goes first: a folder with one is whole.
     (folder / ABOUT).unlink(missing_ok=True)
     solved.save(str(path))
-    curve = [list(point) for point in solved.curve]
-    write_json(folder / ABOUT, {**_about(setting, algorithm), "seed": seed, "scale": scale, "curve": curve})
+    about = {"version": VERSION, "algorithm": algorithm, **asdict(setting), "seed": seed, "scale": scale}
+    weights, curve = [float(value) for value in setting.weights], [list(point) for point in solved.curve]
+    write_json(folder / ABOUT, {**about, "weights": weights, "curve": curve})
     return path
 
 
@@ -264,31 +252,38 @@ def load_expert(folder: str | os.PathLike[str]) -> tuple[Setting, Policy]:
     try:
         if found["version"] != VERSION:
             raise ValueError(f"its version is {found['version']}, this package reads {VERSION}")
-        algorithm: Algorithm = found["algorithm"]
-        if algorithm not in ALGORITHMS:
+        algorithm: Solver = found["algorithm"]
+        if algorithm not in SOLVERS:
             raise ValueError(f"the algorithm {algorithm!r} is not known")
-        parameters = TumourParameters(**found["parameters"])
-        setting = Setting(tuple(found["weights"]), found["gamma"], parameters)
+        setting = Setting(tuple(found["weights"]), found["gamma"], TumourParameters(**found["parameters"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{about} does not describe an expert: {error!r}") from error
-    return setting, _read(Path(folder) / _file(algorithm), setting, algorithm)
+    path = _file(Path(folder), algorithm)
+    if algorithm == "successor":
+        return setting, SuccessorAgent.load(path, OracleModel(setting.parameters)).policy(setting.weights)
+    if algorithm == "drqn":
+        from agents.drqn.drqn import DRQN
+
+        return setting, DRQN.load(path, device="cpu")
+    return setting, RecurrentPPO.load(path, device="cpu")
 
 
 def ready_expert(
-    setting: Setting, algorithm: Algorithm = "successor", *, folder: str | os.PathLike[str], seed: int = 0
+    setting: Setting, algorithm: Solver = "successor", *, folder: str | os.PathLike[str], seed: int = 0
 ) -> Policy:
     """The stored expert of a setting; where there is none of this version, it is trained and stored.
 
     Args:
         setting: weights, discount factor, simulator.
-        algorithm: one of :data:`~agents.solvers.ALGORITHMS`.
+        algorithm: one of :data:`agents.SOLVERS`.
         folder: of many experts; each lies in a folder of its own, named by version, setting, algorithm and seed.
         seed: of the training.
 
     Raises:
         ValueError: an argument is not possible, or the folder of that name holds an expert of another simulator.
     """
-    place = Path(folder) / _name(setting, algorithm, seed)
+    w = "_".join(f"{value!r}" for value in setting.weights)
+    place = Path(folder) / f"v{VERSION}_w_{w}_gamma_{setting.gamma!r}_{algorithm}_{seed}"
     if not (place / ABOUT).is_file():
         save_expert(place, setting, algorithm, train_expert(setting, algorithm, seed=seed), seed=seed)
     found, policy = load_expert(place)
@@ -297,31 +292,5 @@ def ready_expert(
     return policy
 
 
-def _name(setting: Setting, algorithm: Algorithm, seed: int) -> str:
-    w = "_".join(f"{value!r}" for value in setting.weights)
-    return f"v{VERSION}_w_{w}_gamma_{setting.gamma!r}_{algorithm}_{seed}"
-
-
-def _about(setting: Setting, algorithm: Algorithm) -> dict[str, Any]:
-    weights = [float(value) for value in np.asarray(setting.weights)]
-    return {"version": VERSION, "algorithm": algorithm, **asdict(setting), "weights": weights}
-
-
-def _file(algorithm: Algorithm) -> str:
-    return "expert.npz" if algorithm == "successor" else "expert.zip"
-
-
-def _read(path: Path, setting: Setting, algorithm: Algorithm) -> Policy:
-    if algorithm == "successor":
-        from agents.successor.agent import SuccessorAgent
-
-        return SuccessorAgent.load(path, OracleModel(setting.parameters)).policy(setting.weights)
-    if algorithm == "drqn":
-        from agents.drqn.drqn import DRQN
-
-        drqn: Policy = DRQN.load(path, device="cpu")
-        return drqn
-    from sb3_contrib import RecurrentPPO
-
-    ppo: Policy = RecurrentPPO.load(path, device="cpu")
-    return ppo
+def _file(folder: Path, algorithm: Solver) -> Path:
+    return folder / ("expert.npz" if algorithm == "successor" else "expert.zip")

@@ -22,8 +22,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 import cirl_gym
+from agents import SOLVERS, Solver
 from agents.expert import noise_free_values
-from agents.solvers import ALGORITHMS, Algorithm, Curve, Point, Setting, Watcher, train_expert
+from agents.solvers import Curve, Point, Setting, Watcher, train_expert
 from cirl_gym.types import Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.exhaustive import optimum
@@ -102,7 +103,7 @@ def begin(weights: tuple[float, float], gamma: float, patients: int) -> Race:
     return Race(setting, watch, target)
 
 
-def run_ours(race: Race, algorithms: Iterable[Algorithm], seed: int) -> None:
+def run_ours(race: Race, algorithms: Iterable[Solver], seed: int) -> None:
     """Train with this package, one after the other, and print when each got there."""
     for algorithm in algorithms:
         found = train_expert(race.setting, algorithm, race.watch, seed=seed, until=race.target, watches=WATCHES)
@@ -112,7 +113,7 @@ def run_ours(race: Race, algorithms: Iterable[Algorithm], seed: int) -> None:
 def main() -> None:
     arguments = options((__doc__ or "").splitlines()[0], "RecurrentPPO as it comes").parse_args()
     race = begin(arguments.weights, arguments.gamma, arguments.patients)
-    run_ours(race, ALGORITHMS, arguments.seed)
+    run_ours(race, SOLVERS, arguments.seed)
     curve = as_it_comes(race, arguments.seed, arguments.limit)
     print(f" recurrent_ppo as is: {reached(curve, race.target)}", flush=True)
 

@@ -13,8 +13,9 @@ import argparse
 import numpy as np
 import torch
 
+from agents import SOLVERS
 from agents.expert import noise_free_values
-from agents.solvers import ALGORITHMS, SIX_SETTINGS, Setting, train_expert
+from agents.solvers import SIX_SETTINGS, Setting, train_expert
 from cirl_gym import TumourParameters
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.exhaustive import optimum
@@ -38,7 +39,7 @@ def shortfall(setting: Setting, algorithm: str, seed: int, scale: float, starts:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default="successor")
+    parser.add_argument("--algorithm", choices=SOLVERS, default="successor")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--patients", type=int, default=20)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual training")

@@ -171,8 +171,7 @@ class DRQN(DQN):
         horizon_is_terminal: an episode that was cut off counts as ended, as in the paper (finite horizon). Default: the
             value of what would have followed is bootstrapped, as everywhere in Stable-Baselines3.
 
-    All other arguments, ``others`` too, are those of :class:`stable_baselines3.DQN`, some with defaults for memory. Same
-    seed, same bytes on a CPU.
+    All other arguments, ``others`` too, are those of :class:`stable_baselines3.DQN`. Same seed, same bytes on a CPU.
 
     Raises:
         ValueError: an argument is not possible.

@@ -11,9 +11,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from agents import Solver
 from agents.expert import noise_free_values
 from agents.policies.habits import ConstantPolicy
-from agents.solvers import Algorithm, Setting, Solved, save_expert, train_expert
+from agents.solvers import Setting, Solved, save_expert, train_expert
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.exhaustive import optimum
@@ -36,7 +37,7 @@ class Verdict(NamedTuple):
     """``[n]`` what nobody exceeds."""
 
 
-def judge(setting: Setting, algorithm: Algorithm, *, patients: int, seed: int, scale: float) -> Verdict:
+def judge(setting: Setting, algorithm: Solver, *, patients: int, seed: int, scale: float) -> Verdict:
     """Train, and compare with never, always and random treatment and with the exact optimum, start by start.
 
     Raises:
@@ -62,7 +63,7 @@ def judge(setting: Setting, algorithm: Algorithm, *, patients: int, seed: int, s
     return Verdict(solved, {name: values(policy) for name, policy in compared.items()}, best)
 
 
-def expert(setting: Setting, algorithm: Algorithm, out: Path, *, patients: int, seed: int, scale: float) -> Verdict:
+def expert(setting: Setting, algorithm: Solver, out: Path, *, patients: int, seed: int, scale: float) -> Verdict:
     """Train an expert, print its learning curve and its returns, write it to a folder.
 
     Raises:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import agents
+from agents import SOLVERS
 from agents.expert import noise_free_values
-from agents.solvers import ABOUT, ALGORITHMS, VERSION, Setting, load_expert, ready_expert, save_expert, train_expert
+from agents.solvers import ABOUT, VERSION, Setting, load_expert, ready_expert, save_expert, train_expert
 from cirl_gym import TumourParameters
 from cirl_gym.worlds.tumour import draw_start
 
@@ -23,7 +24,7 @@ def values(policy):
     return noise_free_values(policy, SHORT.parameters, STARTS, SHORT.weights, SHORT.gamma)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", SOLVERS)
 def test_a_stored_expert_decides_as_before(tmp_path, algorithm):
     if algorithm != "successor" and not hasattr(gym.vector, "AutoresetMode"):
         pytest.skip("needs gymnasium >= 1.1")

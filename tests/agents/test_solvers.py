@@ -6,8 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from agents import SOLVERS
 from agents.expert import noise_free_values
-from agents.solvers import ALGORITHMS, SIX_SETTINGS, Setting, train_expert
+from agents.solvers import SIX_SETTINGS, Setting, train_expert
 from agents.successor.agent import SuccessorAgent
 from cirl_gym import TumourParameters
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -75,7 +76,7 @@ def test_bad_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match="algorithm must be one of"):
         train_expert(SHORT, "sarsa", lambda _: 0.0)
     with pytest.raises(ValueError, match="scale must"):
-        train_expert(SHORT, ALGORITHMS[0], lambda _: 0.0, scale=0)
+        train_expert(SHORT, SOLVERS[0], lambda _: 0.0, scale=0)
 
 
 def test_the_command_prints_the_expert_beside_the_optimum(tmp_path, capsys):
