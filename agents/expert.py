@@ -126,7 +126,7 @@ def noise_free_values(
 ) -> FloatArray:
     """``[n]`` discounted returns of the deterministic policy from first observations ``[n, 2]``, without noise.
 
-    They can be compared patient by patient with :func:`cirl_gym.worlds.exhaustive.optimum`, which nobody exceeds.
+    They can be compared patient by patient with :func:`cirl_gym.worlds.exact.optimum`, which nobody exceeds.
     """
     world = TumourWorld(parameters, noise=False)
     batch = rollout(world, policy, len(starts), np.random.default_rng(0), start=world.start(starts))

@@ -27,7 +27,7 @@ from agents.expert import noise_free_values
 from agents.solvers import Curve, Point, Setting, Watcher, train_expert
 from cirl_gym.types import Policy
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from irl.evaluation import ConstantPolicy
 
 SHARE = 0.95

@@ -36,7 +36,7 @@ from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Watch
-from cirl_gym.worlds.flipped import Patients, PatientsWorld, constant_futures
+from cirl_gym.worlds.exact import Patients, PatientsWorld, constant_futures
 
 PARAMETERS = TumourParameters()
 ORACLE = OracleModel(PARAMETERS)

@@ -18,7 +18,7 @@ from agents.expert import noise_free_values
 from agents.solvers import SIX_SETTINGS, Setting, train_expert
 from cirl_gym import TumourParameters
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from cirl_gym.worlds.tumour import draw_start
 
 PARAMETERS = TumourParameters()

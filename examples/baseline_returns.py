@@ -22,7 +22,7 @@ from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import discounted, returns
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 
 PARAMETERS = TumourParameters()
 FEATURE_MAP = PARAMETERS.feature_map

@@ -15,7 +15,7 @@ import pytest
 
 from cirl_gym.data.rollout import returns
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from irl.commands.cli import main
 from irl.result.result import Result
 

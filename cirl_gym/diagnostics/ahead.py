@@ -16,7 +16,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.errors import PredictionError, SquaredErrors
 from cirl_gym.types import Float32Array, FloatArray, IntArray
-from cirl_gym.worlds.flipped import Futures, Patients, flipped_futures, taken_futures
+from cirl_gym.worlds.exact import Futures, Patients, flipped_futures, taken_futures
 
 EPISODES_AT_ONCE = 128
 
@@ -65,7 +65,7 @@ def flipped_ahead(
     Args:
         model: any outcome model of the simulator's features and actions.
         batch: what was seen of ``patients``.
-        patients: of :mod:`cirl_gym.worlds.flipped`.
+        patients: of :mod:`cirl_gym.worlds.exact`.
         feature_map: phi.
         steps: K; default: the longest number of actions.
         episodes_at_once: how many are rolled together; changes no result.
@@ -117,7 +117,7 @@ def course_gap(model: OutcomeModel, start: Float32Array, futures: Futures, featu
     Args:
         model: rolled on its own predictions.
         start: ``[R, d]`` first observations of the rows of ``futures``.
-        futures: from the start (:func:`cirl_gym.worlds.flipped.constant_futures`).
+        futures: from the start (:func:`cirl_gym.worlds.exact.constant_futures`).
         feature_map: phi.
     """
     gaps: list[FloatArray] = []

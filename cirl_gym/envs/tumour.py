@@ -203,11 +203,11 @@ class TumourCohort(Cohort[TumourStart]):
                 mine[going] = new[going]
         for mine, new in zip(_arrays(self.state), _arrays(state), strict=True):
             mine[rows] = new
-        self.obs[rows] = state.course[:, 0]
+        self.obs[rows] = state.recent[:, 0]
 
 
 def _arrays(state: TumourState) -> tuple[npt.NDArray[Any], ...]:
-    return state.course, state.doses, state.seen
+    return state.recent, state.doses, state.seen
 
 
 def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParameters:

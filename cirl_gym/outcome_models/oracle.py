@@ -83,7 +83,7 @@ class OracleModel:
 
     def _pack(self, state: TumourState) -> Float32Array:
         n = len(state.seen)
-        flat = [state.course.reshape(n, -1), state.doses, state.seen[:, None]]
+        flat = [state.recent.reshape(n, -1), state.doses, state.seen[:, None]]
         return np.concatenate(flat, axis=1, dtype=np.float32)
 
     def _unpack(self, states: Float32Array) -> TumourState:

@@ -1,4 +1,10 @@
-"""Every constant of the tumour and side-effect simulator, with unit and source."""
+"""The simulator (paper, section 5.1): its constants, with unit and source, and pure functions over n patients at once.
+
+No function keeps state or draws a number that was not asked for: randomness comes in as a generator or as noise. Sums
+over lags are written out lag by lag, so that a patient's course is the same to the last bit whether it is computed
+alone or among others. Arrays are laid out with the patients next to each other (Fortran order), where NumPy steps
+through them fastest; every function keeps that order, and none needs it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +19,9 @@ from scipy.special import ndtr, ndtri
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Step
+
+FEATURES = ("tumour", "side_effects")
+N_ACTIONS = 2
 
 
 @dataclass(frozen=True)
@@ -149,18 +158,6 @@ def _fixed(values: npt.ArrayLike) -> FloatArray:
     return array
 
 
-# MERGED: The simulator as pure functions over n patients at once (paper, section 5.1).
-#
-# No function keeps state or draws a number that was not asked for: randomness comes in as a generator or as noise.
-# Sums over lags are written out lag by lag, so that a patient's course is the same to the last bit whether it is
-# computed alone or among others. Arrays are laid out with the patients next to each other (Fortran order), where
-# NumPy
-# steps through them fastest; every function keeps that order, and none needs it.
-
-FEATURES = ("tumour", "side_effects")
-N_ACTIONS = 2
-
-
 class Constants(Protocol):
     """The constants of one step: of all patients (``[2]``, :class:`TumourParameters`) or of each (``[n, 2]``)."""
 
@@ -193,7 +190,7 @@ class Constants(Protocol):
 class TumourState:
     """The last p observations and treatments of n patients, newest first."""
 
-    course: FloatArray
+    recent: FloatArray
     """``[n, p, 2]`` (x, z) of the last p steps; before t = 0 the first observation is repeated."""
     doses: FloatArray
     """``[n, p]`` treatments (0 or 1) of the last p steps; before t = 0 none."""
@@ -229,7 +226,7 @@ def initial_state(parameters: Constants, start: FloatArray) -> TumourState:
 
 def restart(state: TumourState, rows: IntArray, start: FloatArray) -> None:
     """Put patients ``rows [k]`` to t = 0 with first observations ``[k, 2]``, in place."""
-    state.course[rows] = start[:, None, :]
+    state.recent[rows] = start[:, None, :]
     state.doses[rows] = 0.0
     state.seen[rows] = 1
 
@@ -239,14 +236,14 @@ def expected_outcome(parameters: Constants, state: TumourState, actions: IntArra
     doses = np.asarray(actions, dtype=np.float64)
     for lag in range(parameters.order - 1):
         doses = doses + state.doses[:, lag]
-    total = state.course[:, 0]
+    total = state.recent[:, 0]
     if parameters.lags == "repeat":
         for lag in range(1, parameters.order):
-            total = total + state.course[:, lag]
+            total = total + state.recent[:, lag]
         average = total / parameters.order
     else:
         for lag in range(1, parameters.order):
-            total = total + np.where((lag < state.seen)[:, None], state.course[:, lag], 0.0)
+            total = total + np.where((lag < state.seen)[:, None], state.recent[:, lag], 0.0)
         average = total / state.seen[:, None]
     pushed = np.multiply(parameters.effect, doses[:, None], order="F")
     return average + pushed + parameters.drift
@@ -261,27 +258,27 @@ def transition(parameters: Constants, state: TumourState, actions: IntArray, noi
 
 def append(state: TumourState, actions: IntArray, obs: FloatArray) -> TumourState:
     """State after ``actions [n]``, whatever has led to the observations ``[n, 2]`` that followed."""
-    course, doses = np.empty(state.course.shape, order="F"), np.empty(state.doses.shape, order="F")
-    course[:, 0], course[:, 1:] = obs, state.course[:, :-1]
+    recent, doses = np.empty(state.recent.shape, order="F"), np.empty(state.doses.shape, order="F")
+    recent[:, 0], recent[:, 1:] = obs, state.recent[:, :-1]
     doses[:, 0], doses[:, 1:] = actions, state.doses[:, :-1]
-    return TumourState(course, doses, np.minimum(state.seen + 1, state.doses.shape[1]))
+    return TumourState(recent, doses, np.minimum(state.seen + 1, state.doses.shape[1]))
 
 
 def follow(parameters: Constants, state: TumourState, actions: IntArray, noise: FloatArray) -> Step:
     """One step of every patient, as a :class:`~cirl_gym.types.World` yields it: :func:`transition`, seen and judged."""
     state = transition(parameters, state, actions, noise)
-    obs = state.course[:, 0].astype(np.float32)
+    obs = state.recent[:, 0].astype(np.float32)
     return Step(state, obs, obs, terminal(parameters, state))
 
 
 def observe(state: TumourState) -> FloatArray:
     """``[n, 2]`` the current (x, z)."""
-    return state.course[:, 0].copy()
+    return state.recent[:, 0].copy()
 
 
 def terminal(parameters: Constants, state: TumourState) -> BoolArray:
     """``[n]`` the process ended: cured (x = 0), or a limit was reached."""
-    current = state.course[:, 0]
+    current = state.recent[:, 0]
     reached = current >= parameters.limits
     ended: BoolArray = (current[:, 0] <= 0) | reached[:, 0] | reached[:, 1]
     return ended

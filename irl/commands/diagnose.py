@@ -20,7 +20,7 @@ from cirl_gym.files import write_text
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.types import Policy
-from cirl_gym.worlds.flipped import Patients, PatientsWorld
+from cirl_gym.worlds.exact import Patients, PatientsWorld
 from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
 from irl.commands.options import DiagnoseOptions
 from irl.report.diagnosis import report_of_diagnosis

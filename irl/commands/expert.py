@@ -17,7 +17,7 @@ from agents.policies.habits import ConstantPolicy
 from agents.solvers import Setting, Solved, save_expert, train_expert
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from irl.commands.options import ExpertOptions
 
 

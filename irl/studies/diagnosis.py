@@ -42,7 +42,7 @@ from cirl_gym.diagnostics.probe import (
 from cirl_gym.outcome_models.errors import PredictionError, counterfactual_error
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.worlds.flipped import Patients, constant_futures
+from cirl_gym.worlds.exact import Patients, constant_futures
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.result.codec import Document
 

@@ -12,7 +12,7 @@ from agents.drqn.settings import tumour_settings
 from agents.expert import noise_free_values
 from agents.sb3_vec_env import make_native_vec_env
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from cirl_gym.worlds.tumour import TumourParameters
 
 STARTS = 24

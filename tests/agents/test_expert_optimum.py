@@ -9,7 +9,7 @@ from agents.expert import noise_free_values, successor_expert
 from agents.successor.agent import SuccessorConfig
 from cirl_gym import TumourParameters
 from cirl_gym.types import FloatArray
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from cirl_gym.worlds.tumour import draw_start
 
 PARAMETERS = TumourParameters()

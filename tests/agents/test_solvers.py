@@ -12,7 +12,7 @@ from agents.solvers import SIX_SETTINGS, Setting, train_expert
 from agents.successor.agent import SuccessorAgent
 from cirl_gym import TumourParameters
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from cirl_gym.worlds.tumour import draw_start
 from irl.commands.cli import main
 

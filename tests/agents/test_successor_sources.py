@@ -12,7 +12,7 @@ from agents.successor.agent import SuccessorAgent, SuccessorConfig
 from agents.successor.training import fit_agent
 from cirl_gym import CounterfactualWorld, TumourParameters, TumourWorld, rollout
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from cirl_gym.worlds.tumour import draw_start
 
 PARAMETERS = TumourParameters(horizon=8)

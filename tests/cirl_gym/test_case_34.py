@@ -12,7 +12,7 @@ from cirl_gym.outcome_models.errors import factual_error
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.flipped import Patients, PatientsWorld
+from cirl_gym.worlds.exact import Patients, PatientsWorld
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
 

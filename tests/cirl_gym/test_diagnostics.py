@@ -25,7 +25,7 @@ from cirl_gym.diagnostics.probe import (
 )
 from cirl_gym.outcome_models.errors import SquaredErrors, factual_error
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.flipped import Patients, PatientsWorld, constant_futures
+from cirl_gym.worlds.exact import Patients, PatientsWorld, constant_futures
 from cirl_gym.worlds.tumour import TumourParameters
 
 PARAMETERS = TumourParameters(horizon=10)

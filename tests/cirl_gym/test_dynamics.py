@@ -103,7 +103,7 @@ def test_a_patient_is_the_same_to_the_last_bit_alone_and_among_others(seed, lags
     for t in range(6):
         together = tumour.transition(parameters, together, actions[t], noise[t])
         alone = tumour.transition(parameters, alone, actions[t, 3:4], noise[t, 3:4])
-    assert together.course[3].tobytes() == alone.course[0].tobytes()
+    assert together.recent[3].tobytes() == alone.recent[0].tobytes()
 
 
 def test_the_future_does_not_reach_back():
@@ -157,9 +157,9 @@ def test_end_probability_is_the_normal_tail():
 
 def test_inputs_are_left_alone():
     state = tumour.initial_state(P, np.array([[30.0, 2.0]]))
-    before = state.course.copy(), state.doses.copy(), state.seen.copy()
+    before = state.recent.copy(), state.doses.copy(), state.seen.copy()
     following = tumour.transition(P, state, np.array([1]), QUIET)
     tumour.observe(following)[:] = -1
-    for was, now in zip(before, (state.course, state.doses, state.seen), strict=True):
+    for was, now in zip(before, (state.recent, state.doses, state.seen), strict=True):
         np.testing.assert_array_equal(was, now)
     assert tumour.observe(following)[0, 0] == 30.0

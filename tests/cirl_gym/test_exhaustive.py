@@ -10,7 +10,7 @@ from scripted import Scripted, plain_course
 
 from cirl_gym import TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import returns
-from cirl_gym.worlds.exhaustive import optimum
+from cirl_gym.worlds.exact import optimum
 from cirl_gym.worlds.tumour import draw_start
 
 SHORT = TumourParameters(horizon=7)

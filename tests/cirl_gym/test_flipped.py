@@ -9,7 +9,7 @@ import pytest
 from scripted import Scripted
 
 from cirl_gym.data.rollout import rollout
-from cirl_gym.worlds.flipped import Futures, Patients, PatientsWorld, constant_futures, flipped_futures, taken_futures
+from cirl_gym.worlds.exact import Futures, Patients, PatientsWorld, constant_futures, flipped_futures, taken_futures
 from cirl_gym.worlds.tumour import TumourParameters
 
 PARAMETERS = TumourParameters(horizon=8)
