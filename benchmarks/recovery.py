@@ -23,7 +23,7 @@ from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.files import read_json, write_json
 from irl.checks.metrics import coverage, same_order
 from irl.pipeline import fit
-from irl.result.verdict import WIDE
+from irl.result.sentences import WIDE
 from irl.settings import FitConfig
 from irl.stages import stages
 

@@ -31,8 +31,18 @@ from irl.result.result import (
     Member,
     ModelError,
 )
-from irl.result.sentences import expectation_sentences, gamma_sentences, per, seen_sentences, window_sentences
-from irl.result.verdict import Evidence, Verdict, loop_sentences, verdict, verdict_sentences
+from irl.result.sentences import (
+    Evidence,
+    Verdict,
+    expectation_sentences,
+    gamma_sentences,
+    loop_sentences,
+    per,
+    seen_sentences,
+    verdict,
+    verdict_sentences,
+    window_sentences,
+)
 
 _WATCHED = 25
 """Held-out episodes on which the policy of every round is watched."""
@@ -171,7 +181,7 @@ def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
 
 
 def found_verdict(found: Fit) -> Verdict:
-    """The word for what was found (:mod:`irl.result.verdict`)."""
+    """The word for what was found (:mod:`irl.result.sentences`)."""
     return verdict(found.posterior, found.identified, Evidence.of(found.posterior, found.pool.batch))
 
 

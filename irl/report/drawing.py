@@ -65,8 +65,8 @@ def margins_svg(result: Result) -> str:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tidy(axes, "y")
 
-    course = f"from {margins[0]:.3g} to {margins[-1]:.3g} in {len(margins)} rounds" if margins else "no rounds"
-    return svg("margins", f"Margin of the loop: {course}", 2.6, draw)
+    said = f"from {margins[0]:.3g} to {margins[-1]:.3g} in {len(margins)} rounds" if margins else "no rounds"
+    return svg("margins", f"Margin of the loop: {said}", 2.6, draw)
 
 
 def accuracy_svg(result: Result) -> str:
@@ -99,7 +99,7 @@ def accuracy_svg(result: Result) -> str:
 
 
 def what_if_svg(what_if: WhatIf) -> str:
-    """One panel per feature: the observed course, then the predicted course under each action."""
+    """One panel per feature: what was observed, then the prediction under each action."""
     d, now = len(what_if.features), len(what_if.observed) - 1
     columns = 1 if d <= 2 else 2
     lines = -(-d // columns)
@@ -107,19 +107,19 @@ def what_if_svg(what_if: WhatIf) -> str:
     styles = {name: (COLOURS[i % 6], MARKERS[i % 7], DASHES[i % 4]) for i, name in enumerate(names)}
 
     def panel(axes: Axes, feature: int) -> None:
-        course = what_if.observed[:, feature]
-        axes.plot(course, color="black", lw=1.2, label="observed")
+        past = what_if.observed[:, feature]
+        axes.plot(past, color="black", lw=1.2, label="observed")
         for step, action in enumerate(what_if.actions):
-            axes.plot(step, course[step], styles[action][1], color=styles[action][0], ms=5)
+            axes.plot(step, past[step], styles[action][1], color=styles[action][0], ms=5)
         for action, future in what_if.futures.items():
             color, marker, dash = styles[action]
-            path = [course[now], *future[:, feature]]
+            path = [past[now], *future[:, feature]]
             steps = np.arange(now, now + len(path))
             axes.plot(steps, path, dash, color=color, lw=1.8)
             axes.plot(steps[-1], path[-1], marker, color=color, ms=8, clip_on=False)
             axes.plot([], [], dash, marker=marker, color=color, lw=1.8, ms=6, label=f"if {printable(action)}")
         axes.axvline(now, color=GREY, ls=":", lw=1)
-        axes.plot(now, course[now], "o", mfc="white", mec="black", ms=6)
+        axes.plot(now, past[now], "o", mfc="white", mec="black", ms=6)
         axes.margins(y=0.1)
         axes.set_title(fold_name(what_if.labels[feature], 60 // columns), loc="left", fontsize=10)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8 // columns + 2, integer=True))

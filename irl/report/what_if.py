@@ -33,11 +33,11 @@ class WhatIf:
 
     def __post_init__(self) -> None:
         d = len(self.features)
-        object.__setattr__(self, "observed", _course(self.observed, d, "observed"))
-        futures = {name: _course(course, d, f"futures[{name!r}]") for name, course in self.futures.items()}
+        object.__setattr__(self, "observed", _checked(self.observed, d, "observed"))
+        futures = {name: _checked(future, d, f"futures[{name!r}]") for name, future in self.futures.items()}
         object.__setattr__(self, "futures", futures)
         if not futures:
-            raise ValueError("WhatIf.futures must have one course for each action")
+            raise ValueError("WhatIf.futures must have one future for each action")
         if len(self.actions) != len(self.observed) - 1:
             raise ValueError(f"WhatIf: {len(self.observed)} observations need one action less, got {len(self.actions)}")
         if self.units is not None and len(self.units) != d:
@@ -50,24 +50,24 @@ class WhatIf:
         return tuple(f"{name} [{unit}]" if unit else name for name, unit in zip(self.features, units, strict=True))
 
 
-def _course(values: FloatArray, d: int, name: str) -> FloatArray:
-    course = np.array(values, dtype=np.float64)
-    if course.ndim != 2 or course.shape[1] != d or len(course) == 0 or not np.isfinite(course).all():
-        raise ValueError(f"WhatIf.{name} must be [steps, {d}] finite numbers with steps >= 1, got shape {course.shape}")
-    course.setflags(write=False)
-    return course
+def _checked(values: FloatArray, d: int, name: str) -> FloatArray:
+    path = np.array(values, dtype=np.float64)
+    if path.ndim != 2 or path.shape[1] != d or len(path) == 0 or not np.isfinite(path).all():
+        raise ValueError(f"WhatIf.{name} must be [steps, {d}] finite numbers with steps >= 1, got shape {path.shape}")
+    path.setflags(write=False)
+    return path
 
 
 def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequence[str] | None = None) -> WhatIf:
-    """One held-out history, and its expected courses if each action were taken at every step from then on.
+    """One held-out history, and its expected futures if each action were taken at every step from then on.
 
-    The episode is the longest one (the first of several), cut at its middle, so that there is a past to see; a course
+    The episode is the longest one (the first of several), cut at its middle, so that there is a past to see; a future
     stops where the model holds an end for more likely than not.
 
     Args:
         model: predicts the next observation under every action.
         batch: held-out episodes.
-        steps: length of the courses.
+        steps: length of the futures.
         outcomes: names of the features to show; None: all.
     """
     episode = int(batch.lengths.argmax())
@@ -76,7 +76,7 @@ def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequenc
     shown = batch.features if outcomes is None else tuple(outcomes)
     columns = [batch.features.index(name) for name in shown]
     futures = {
-        name: _course_of(model, state, action, steps)[:, columns] for action, name in enumerate(batch.action_names)
+        name: _future_of(model, state, action, steps)[:, columns] for action, name in enumerate(batch.action_names)
     }
     return WhatIf(
         title=f"Episode {batch.ids[episode]} after {t} steps",
@@ -87,12 +87,12 @@ def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequenc
     )
 
 
-def _course_of(model: OutcomeModel, state: Float32Array, action: int, steps: int) -> FloatArray:
-    states, course = state[None], []
+def _future_of(model: OutcomeModel, state: Float32Array, action: int, steps: int) -> FloatArray:
+    states, future = state[None], []
     for _ in range(steps):
         outcome = model.predict(states)[:, action]
-        course.append(outcome[0])
+        future.append(outcome[0])
         if model.end_probability(states)[0, action] > 0.5:
             break
         states = model.advance(states, np.array([action]), outcome)
-    return np.stack(course).astype(np.float64)
+    return np.stack(future).astype(np.float64)

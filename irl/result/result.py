@@ -420,7 +420,7 @@ class Result(Document, frozen=True, kw_only=True):
     stop: str
     """Why the loop ended."""
     verdict: str
-    """One word for what the data can tell of the weights (:func:`irl.result.verdict.verdict`)."""
+    """One word for what the data can tell of the weights (:func:`irl.result.sentences.verdict`)."""
     episodes: Episodes
     members: tuple[Member, ...]
     """Of an ensemble of outcome models, what each says; empty for a single model."""

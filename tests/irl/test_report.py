@@ -211,7 +211,7 @@ def test_what_if_rows_follow_the_course() -> None:
         ({"actions": ("treat", "treat")}, "2 observations need one action less, got 2"),
         ({"observed": np.zeros((2, 2))}, r"observed must be \[steps, 1\] finite"),
         ({"observed": np.full((2, 1), np.nan)}, "observed must be"),
-        ({"futures": {}}, "one course for each action"),
+        ({"futures": {}}, "one future for each action"),
         ({"futures": {"wait": np.zeros((0, 1))}}, r"futures\['wait'\] must be"),
         ({"units": ("ml", "mg")}, "units must be 1 texts, got 2"),
     ],

@@ -16,7 +16,7 @@ from irl.pipeline import fit
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult
 from irl.result.result import Accuracy
-from irl.result.verdict import Evidence, loop_sentences, verdict, verdict_sentences
+from irl.result.sentences import Evidence, loop_sentences, verdict, verdict_sentences
 from irl.stages import stages
 
 NAMES = ("volume", "side effects", "third", "fourth", "fifth", "sixth")
