@@ -31,30 +31,10 @@ ENDS = "columns 'terminated' and 'truncated', id '000', line 4, the last row of 
         (3, "bin", "", "column 'bin', id '000', line 3: the time is empty"),
         (3, "bin", "noon", "column 'bin', id '000', line 3: 'noon' is not a number or an ISO time"),
         (3, "terminated", "2", "column 'terminated', id '000', line 3: '2' is not 0 or 1"),
-        (
-            3,
-            "terminated",
-            "1",
-            "column 'terminated', id '000', line 3: the end is marked before the last row",
-        ),
-        (
-            4,
-            "truncated",
-            "1",
-            ENDS,
-        ),
-        (
-            4,
-            "terminated",
-            "0",
-            ENDS,
-        ),
-        (
-            4,
-            "terminated",
-            "",
-            ENDS,
-        ),
+        (3, "terminated", "1", "column 'terminated', id '000', line 3: the end is marked before the last row"),
+        (4, "truncated", "1", ENDS),
+        (4, "terminated", "0", ENDS),
+        (4, "terminated", "", ENDS),
     ],
 )
 def test_one_bad_cell_is_named(line: int, column: str, cell: str, message: str) -> None:

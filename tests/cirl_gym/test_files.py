@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cirl_gym.files import read_arrays, write_arrays, write_bytes, write_json, write_text
+from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_bytes, write_json, write_text
 
 ARRAYS = {"a": np.arange(2000) % 7, "b": np.array(["007", "ä"])}
 
@@ -126,3 +126,57 @@ def test_text_and_bytes_are_written_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "note.txt").read_bytes() == "Müller\n".encode()
     write_bytes(tmp_path / "note.txt", b"\r\n\0")
     assert (tmp_path / "note.txt").read_bytes() == b"\r\n\0"
+
+
+def telling(folder: Path | None) -> tuple[StoredParts, list[str]]:
+    """Stored parts, and the lines that they say."""
+    lines: list[str] = []
+    return StoredParts(folder, lines.append), lines
+
+
+class TestParts:
+    def test_a_stage_is_done_once(self, tmp_path):
+        done = []
+
+        def stage(stored):
+            return stored.stage(
+                "part.json", lambda: done.append(1) or {"a": 0.1}, lambda x, path: write_json(path, x), read_json
+            )
+
+        stored, lines = telling(tmp_path / "stored")
+        assert stage(stored) == stage(stored) == stage(StoredParts(tmp_path / "stored")) == {"a": 0.1}
+        assert (done, lines) == ([1], [])
+        assert stage(StoredParts()) == stage(StoredParts()) == {"a": 0.1}
+        assert len(done) == 3, "without a folder nothing is stored"
+        stored.drop("part.json")
+        stored.drop("part.json")
+        assert stored.read("part.json", read_json) is None
+
+    def test_a_damaged_part_is_one_line_and_done_anew(self, tmp_path):
+        stored, lines = telling(tmp_path)
+        (tmp_path / "part.json").write_text('{"a": ')
+        assert stored.stage("part.json", lambda: 7, lambda x, path: write_json(path, x), read_json) == 7
+        assert len(lines) == 1
+        assert lines[0].startswith(f"{tmp_path / 'part.json'} cannot be used, this part of the run is done anew: ")
+        assert read_json(tmp_path / "part.json") == 7
+
+    def test_a_full_disk_is_said_once_and_the_run_goes_on(self, tmp_path):
+        stored, lines = telling(tmp_path)
+
+        def full(path):
+            raise OSError(28, "No space left on device")
+
+        assert stored.stage("part", lambda: 1, lambda x, path: full(path), read_json) == 1
+        assert not stored.write("part", full)
+        assert len(lines) == 1
+        assert "No space left on device" in lines[0]
+        assert stored.write("part", lambda path: path.write_text("now"))
+        assert not stored.write("part", full)
+        assert len(lines) == 2, "it worked in between, so it is said again"
+
+    def test_what_goes_wrong_in_the_work_itself_is_not_taken_for_damage(self, tmp_path):
+        def broken():
+            raise ValueError("of the work")
+
+        with pytest.raises(ValueError, match="of the work"):
+            telling(tmp_path)[0].stage("part", broken, lambda x, path: None, read_json)

@@ -152,7 +152,7 @@ def test_no_column_left_for_a_feature() -> None:
 
 
 def test_a_few_broken_ids_do_not_hide_the_columns() -> None:
-    """They are named when the table is read (test_bad_tables), and not by asking for columns that are plain."""
+    """They are named when the table is read, and not by asking for columns that are plain."""
     frame = stays(*[2] * 100)
     frame.loc[4, "action"] = "1"
     frame.loc[6, "action"] = ""

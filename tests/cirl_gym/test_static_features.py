@@ -1,66 +1,15 @@
-"""Static covariates: ordinary numbers of the observation that never change, in the table and in every model."""
+"""Static covariates: ordinary numbers of the observation that never change, in every model of outcomes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from small_tables import put, stays
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
-from cirl_gym.tables import TableColumns, TableOptions
-from cirl_gym.tables.read import from_dataframe, prepare_table
 from cirl_gym.worlds.world import CounterfactualWorld
-
-COLUMNS = TableColumns("stay_id", "bin", "action", ("x", "age", "y"), None, "terminated", "truncated", ("age",))
-
-
-def aged(*lengths: int) -> pd.DataFrame:
-    """Stay i is 40 + i years old."""
-    frame = stays(*lengths)
-    return frame.assign(age=frame["stay_id"].map(lambda name: str(40 + int(name))))
-
-
-def test_a_static_column_is_a_column_of_every_observation() -> None:
-    batch, report = from_dataframe(aged(2, 1), COLUMNS)
-    assert batch.features == ("x", "age", "y")
-    assert batch.obs[..., 1].tolist() == [[40, 40, 40], [41, 41, 0]]
-    assert "3 features: x, age, y (static: age)" in report.lines()[0]
-
-
-def test_a_column_that_changes_is_named() -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
-        from_dataframe(put(aged(2, 1), 6, "age", "41.5"), COLUMNS)
-    assert str(caught.value) == (
-        "column 'age', id '001', line 6: 41.5 here, but 41 in line 5: "
-        "a static feature must be constant within an episode (--static)"
-    )
-    # Without the user's word it is a feature like any other.
-    plain = replace(COLUMNS, static=())
-    assert from_dataframe(put(aged(2, 1), 6, "age", "41.5"), plain)[0].obs[1, 1, 1] == 41.5
-
-
-def test_a_value_written_once_holds_for_the_whole_episode() -> None:
-    frame = put(put(aged(2, 1), 2, "age", ""), 4, "age", "")  # known in line 3 alone
-    batch, report = from_dataframe(frame, COLUMNS)
-    assert batch.obs[0, :, 1].tolist() == [40, 40, 40]
-    assert (report.features[1].empty, report.features[1].carried, report.features[1].filled) == (2, 2, 0)
-
-
-def test_a_value_never_written_is_the_training_median_throughout() -> None:
-    frame = put(put(aged(2, 1), 5, "age", ""), 6, "age", "")
-    batch, report = from_dataframe(frame, COLUMNS)
-    assert batch.obs[1, :2, 1].tolist() == [40, 40]
-    assert (report.features[1].carried, report.features[1].filled) == (0, 2)
-
-
-def test_a_missing_static_value_has_no_indicator() -> None:
-    frame = put(put(aged(2, 1), 3, "age", ""), 3, "x", "")
-    batch, _ = from_dataframe(frame, COLUMNS, TableOptions(missing_indicator=True))
-    assert batch.features == ("x", "age", "y", "x_missing")
 
 
 def drifting(n: int, oldest: float) -> Batch:
@@ -116,10 +65,3 @@ def test_the_linear_law_of_what_never_changes_is_exactly_nothing() -> None:
         np.testing.assert_array_equal(law.coefficients[:, j], own)
         assert law.intercept[j] == 0
         assert not law.effects[:, j].any()
-
-
-def test_the_parts_of_a_prepared_table_keep_it_too() -> None:
-    table = prepare_table(aged(3, 2, 3, 2, 3, 3), COLUMNS, rng=np.random.default_rng(0))
-    for batch in (table.train, table.validation, table.test):
-        for obs, _ in batch.episodes():
-            assert len(set(obs[:, 1].tolist())) == 1

@@ -1,11 +1,12 @@
 """Missing readings, splits and warnings: nothing flows between patients, back in time, or from test to training."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from small_tables import put, stays
 
-from cirl_gym.data.batch import Batch
 from cirl_gym.tables import TableColumns, TableOptions
 from cirl_gym.tables.episodes import carry_forward
 from cirl_gym.tables.read import PreparedTable, from_dataframe, prepare_table, split_groups, told_by
@@ -79,7 +80,64 @@ def test_a_feature_without_a_reading_in_training() -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------- splits
+# -- static features ---------------------------------------------------------------------------------------------------
+
+AGED = TableColumns("stay_id", "bin", "action", ("x", "age", "y"), None, "terminated", "truncated", ("age",))
+
+
+def aged(*lengths: int) -> pd.DataFrame:
+    """Stay i is 40 + i years old."""
+    frame = stays(*lengths)
+    return frame.assign(age=frame["stay_id"].map(lambda name: str(40 + int(name))))
+
+
+def test_a_static_column_is_a_column_of_every_observation() -> None:
+    batch, report = from_dataframe(aged(2, 1), AGED)
+    assert batch.features == ("x", "age", "y")
+    assert batch.obs[..., 1].tolist() == [[40, 40, 40], [41, 41, 0]]
+    assert "3 features: x, age, y (static: age)" in report.lines()[0]
+
+
+def test_a_column_that_changes_is_named() -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        from_dataframe(put(aged(2, 1), 6, "age", "41.5"), AGED)
+    assert str(caught.value) == (
+        "column 'age', id '001', line 6: 41.5 here, but 41 in line 5: "
+        "a static feature must be constant within an episode (--static)"
+    )
+    # Without the user's word it is a feature like any other.
+    plain = replace(AGED, static=())
+    assert from_dataframe(put(aged(2, 1), 6, "age", "41.5"), plain)[0].obs[1, 1, 1] == 41.5
+
+
+def test_a_value_written_once_holds_for_the_whole_episode() -> None:
+    frame = put(put(aged(2, 1), 2, "age", ""), 4, "age", "")  # known in line 3 alone
+    batch, report = from_dataframe(frame, AGED)
+    assert batch.obs[0, :, 1].tolist() == [40, 40, 40]
+    assert (report.features[1].empty, report.features[1].carried, report.features[1].filled) == (2, 2, 0)
+
+
+def test_a_value_never_written_is_the_training_median_throughout() -> None:
+    frame = put(put(aged(2, 1), 5, "age", ""), 6, "age", "")
+    batch, report = from_dataframe(frame, AGED)
+    assert batch.obs[1, :2, 1].tolist() == [40, 40]
+    assert (report.features[1].carried, report.features[1].filled) == (0, 2)
+
+
+def test_a_missing_static_value_has_no_indicator() -> None:
+    frame = put(put(aged(2, 1), 3, "age", ""), 3, "x", "")
+    batch, _ = from_dataframe(frame, AGED, TableOptions(missing_indicator=True))
+    assert batch.features == ("x", "age", "y", "x_missing")
+
+
+def test_the_parts_of_a_prepared_table_keep_it_too() -> None:
+    table = prepare_table(aged(3, 2, 3, 2, 3, 3), AGED, rng=np.random.default_rng(0))
+    for batch in (table.train, table.validation, table.test):
+        for obs, _ in batch.episodes():
+            assert len(set(obs[:, 1].tolist())) == 1
+
+
+# -- splits ------------------------------------------------------------------------------------------------------------
 
 
 def cohort(n: int = 30) -> pd.DataFrame:
@@ -161,7 +219,7 @@ def test_an_action_that_training_never_sees_is_reported() -> None:
     assert "action '9' is never taken in the training episodes" in table.report.warnings
 
 
-# ------------------------------------------------------------------------------------------------- warnings
+# -- warnings ----------------------------------------------------------------------------------------------------------
 
 
 def noisy(n: int = 60, seed: int = 0) -> pd.DataFrame:
@@ -248,7 +306,3 @@ def test_fahrenheit_among_celsius_is_flagged_and_not_averaged() -> None:
     columns = TableColumns("stay_id", "bin", "action", ("temperature", "y"), None, "terminated", "truncated")
     with pytest.raises(ValueError, match="column 'temperature', id '000', line 3: readings in mixed units are not"):
         from_dataframe(both, columns, TableOptions(duplicates="mean"))
-
-
-def test_from_dataframe_of_a_batch_is_the_whole_table() -> None:
-    assert Batch.from_dataframe(cohort())[0] == from_dataframe(cohort())[0]

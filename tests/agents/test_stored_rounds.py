@@ -1,4 +1,4 @@
-"""Parts of a run that are kept: trainings and rounds go on where they were killed, and damage is never believed."""
+"""Parts of a run that are stored: trainings and rounds go on where they were killed, and damage is never believed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, ge
 from agents.candidates import learnt_candidates
 from agents.ppo.settings import WorldPPOConfig
 from agents.successor.training import Problem, uniform_weights
-from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
+from cirl_gym.files import StoredParts, read_arrays, write_arrays
 from cirl_gym.outcome_models.network_files import module_arrays
 from cirl_gym.worlds.tumour import TumourParameters
 
@@ -38,64 +38,16 @@ class Mortal(StoredParts):
         self.lives = lives
 
     def write(self, name, save):
-        kept = super().write(name, save)
+        stored = super().write(name, save)
         self.lives -= 1
         if self.lives == 0:
             raise Killed
-        return kept
+        return stored
 
 
-def told_kept(folder, **changes):
+def telling(folder, **changes):
     lines = []
     return StoredParts(folder, lines.append, **changes), lines
-
-
-class TestParts:
-    def test_a_stage_is_done_once(self, tmp_path):
-        done = []
-
-        def stage(kept):
-            return kept.stage(
-                "part.json", lambda: done.append(1) or {"a": 0.1}, lambda x, path: write_json(path, x), read_json
-            )
-
-        kept, lines = told_kept(tmp_path / "kept")
-        assert stage(kept) == stage(kept) == stage(StoredParts(tmp_path / "kept")) == {"a": 0.1}
-        assert (done, lines) == ([1], [])
-        assert stage(StoredParts()) == stage(StoredParts()) == {"a": 0.1}
-        assert len(done) == 3, "without a folder nothing is kept"
-        kept.drop("part.json")
-        kept.drop("part.json")
-        assert kept.read("part.json", read_json) is None
-
-    def test_a_damaged_part_is_one_line_and_done_anew(self, tmp_path):
-        kept, lines = told_kept(tmp_path)
-        (tmp_path / "part.json").write_text('{"a": ')
-        assert kept.stage("part.json", lambda: 7, lambda x, path: write_json(path, x), read_json) == 7
-        assert len(lines) == 1
-        assert lines[0].startswith(f"{tmp_path / 'part.json'} cannot be used, this part of the run is done anew: ")
-        assert read_json(tmp_path / "part.json") == 7
-
-    def test_a_full_disk_is_said_once_and_the_run_goes_on(self, tmp_path):
-        kept, lines = told_kept(tmp_path)
-
-        def full(path):
-            raise OSError(28, "No space left on device")
-
-        assert kept.stage("part", lambda: 1, lambda x, path: full(path), read_json) == 1
-        assert not kept.write("part", full)
-        assert len(lines) == 1
-        assert "No space left on device" in lines[0]
-        assert kept.write("part", lambda path: path.write_text("now"))
-        assert not kept.write("part", full)
-        assert len(lines) == 2, "it worked in between, so it is said again"
-
-    def test_what_goes_wrong_in_the_work_itself_is_not_taken_for_damage(self, tmp_path):
-        def broken():
-            raise ValueError("of the work")
-
-        with pytest.raises(ValueError, match="of the work"):
-            told_kept(tmp_path)[0].stage("part", broken, lambda x, path: None, read_json)
 
 
 class TestGenerators:
@@ -118,22 +70,22 @@ class TestGenerators:
         assert generator_state(rng) == before
 
 
-def q_network(config, rng, kept=None):
-    training = None if kept is None else StoredTraining(kept, "q.npz")
+def q_network(config, rng, stored=None):
+    training = None if stored is None else StoredTraining(stored, "q.npz")
     return learn_policy(histories_of(every_course(3), 0.9), W, config, rng, stored=training).network
 
 
-def mu_network(config, rng, kept=None):
+def mu_network(config, rng, stored=None):
     histories = histories_of(every_course(3), 0.9)
     policy = learn_policy(histories, W, FAST, np.random.default_rng(9))
-    training = None if kept is None else StoredTraining(kept, "mu.npz")
+    training = None if stored is None else StoredTraining(stored, "mu.npz")
     return learn_mu(histories, policy, config, rng, stored=training).network
 
 
-def outcome(train, config, kept=None, seed=0):
+def outcome(train, config, stored=None, seed=0):
     """All bytes of the network, and where the generator stands."""
     rng = np.random.default_rng(seed)
-    network = train(config, rng, kept)
+    network = train(config, rng, stored)
     assert not network.training
     return b"".join(array.tobytes() for array in module_arrays(network).values()), generator_state(rng)
 
@@ -167,13 +119,13 @@ class TestTrainings:
         assert (torch.random.get_rng_state() == before).all()
 
     def damaged(self, tmp_path, change):
-        """Kept after three iterations, then changed; what is told, and whether the outcome is right."""
+        """Stored after three iterations, then changed; what is told, and whether the outcome is right."""
         for _ in range(3):
             with pytest.raises(Killed):
                 outcome(q_network, PRINTED, Mortal(tmp_path, 1, every=0))
         change(tmp_path / "q.npz")
-        kept, lines = told_kept(tmp_path)
-        return lines, outcome(q_network, PRINTED, kept) == outcome(q_network, PRINTED)
+        stored, lines = telling(tmp_path)
+        return lines, outcome(q_network, PRINTED, stored) == outcome(q_network, PRINTED)
 
     @pytest.mark.parametrize("left", [0, 10, 3000, -1])
     def test_cut_off(self, left, tmp_path):
@@ -226,8 +178,8 @@ class TestTrainings:
 
     def test_a_full_disk(self, tmp_path):
         (tmp_path / "taken").write_text("a file where a folder is needed")
-        kept, lines = told_kept(tmp_path / "taken", every=0)
-        assert outcome(q_network, FAST, kept) == outcome(q_network, FAST)
+        stored, lines = telling(tmp_path / "taken", every=0)
+        assert outcome(q_network, FAST, stored) == outcome(q_network, FAST)
         assert len(lines) == 1
         assert "nothing can be kept in" in lines[0]
 
@@ -244,11 +196,11 @@ def world():
     return agent, Problem(agent.model, agent.feature_map, batch.start, 6, 0.99, sides, histories=batch)
 
 
-def loop(world, solver, kept=None, asked=ASKED):
+def loop(world, solver, stored=None, asked=ASKED):
     """What three rounds answer, as bytes, and what the generator draws then."""
     rng = np.random.default_rng(5)
     agent, problem = world
-    solve = learnt_candidates(agent, problem, solver, replace(FAST, iterations=2), rng, ppo=PPO, stored=kept)
+    solve = learnt_candidates(agent, problem, solver, replace(FAST, iterations=2), rng, ppo=PPO, stored=stored)
     answers = [solve(w) for w in asked]
     seen = np.concatenate([problem.histories.start, np.zeros((16, 2))], axis=1).astype(np.float32)
     acts = [answer.policy.predict(seen, deterministic=True)[0].tolist() for answer in answers]
@@ -257,7 +209,7 @@ def loop(world, solver, kept=None, asked=ASKED):
 
 class TestRounds:
     @pytest.mark.parametrize("solver", ["successor", "drqn", "recurrent_ppo"])
-    def test_killed_after_everything_that_is_kept_it_ends_the_same(self, world, solver, tmp_path):
+    def test_killed_after_everything_that_is_stored_it_ends_the_same(self, world, solver, tmp_path):
         whole, deaths = loop(world, solver), 0
         while True:
             try:
@@ -279,9 +231,9 @@ class TestRounds:
 
     def test_a_round_of_other_weights_is_not_believed(self, world, tmp_path):
         loop(world, "drqn", StoredParts(tmp_path))
-        kept, lines = told_kept(tmp_path)
+        stored, lines = telling(tmp_path)
         other = [ASKED[0], np.array([-0.6, -0.4]), ASKED[2]]
-        assert loop(world, "drqn", kept, other) == loop(world, "drqn", None, other)
+        assert loop(world, "drqn", stored, other) == loop(world, "drqn", None, other)
         assert len(lines) == 1
         assert "round001.npz cannot be used" in lines[0]
         assert "it is of the weights [-0.5 -0.5], not of [-0.6 -0.4]" in lines[0]
@@ -299,7 +251,7 @@ class TestRounds:
         loop(world, "drqn", StoredParts(tmp_path))
         arrays = {**read_arrays(tmp_path / "round001.npz"), name: value}
         write_arrays(tmp_path / "round001.npz", {key: a for key, a in arrays.items() if a is not None})
-        kept, lines = told_kept(tmp_path)
-        assert loop(world, "drqn", kept) == loop(world, "drqn")
+        stored, lines = telling(tmp_path)
+        assert loop(world, "drqn", stored) == loop(world, "drqn")
         assert len(lines) == 1
         assert words in lines[0]

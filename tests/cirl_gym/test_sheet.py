@@ -1,14 +1,16 @@
-"""What is not a whole, well-formed table file is refused with one error that names the file and the line."""
+"""A sheet parses a column once; what is no whole, well-formed table file is one error that names file and line."""
 
 import builtins
 import gzip
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_tables import COLUMNS, stays
 
-from cirl_gym.tables import TableColumns, read_table
+from cirl_gym.tables import Sheet, TableColumns, infer_columns, prepare_table, read_table
+from cirl_gym.tables import sheet as sheets
 from cirl_gym.tables.read import from_dataframe
 
 
@@ -91,3 +93,17 @@ def test_lines_in_messages_are_lines_of_the_file(tmp_path: Path) -> None:
     columns = TableColumns("stay_id", "bin", "action", ("x",), None, "terminated", "truncated")
     with pytest.raises(ValueError, match="column 'x', id 'a', line 5: 'high' is not a number"):
         from_dataframe(read_table(tmp_path / "t.csv"), columns)
+
+
+def test_every_cell_is_parsed_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = stays(*[2] * 6).assign(x=[float(i * i) for i in range(18)])  # numbers are parsed cell by cell, words by word
+    asked: list[object] = []
+    real = sheets.number
+    monkeypatch.setattr(sheets, "number", lambda cell: asked.append(cell) or real(cell))
+    sheet = Sheet(frame)
+    columns = infer_columns(sheet)
+    table = prepare_table(sheet, columns, rng=np.random.default_rng(0))
+    assert [cell for cell in asked if isinstance(cell, float)] == frame["x"].tolist()
+    assert Sheet.of(sheet) is sheet
+    again = prepare_table(frame, rng=np.random.default_rng(0))
+    assert (again.train, again.report) == (table.train, table.report)

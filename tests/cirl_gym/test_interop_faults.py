@@ -23,7 +23,6 @@ from cirl_gym.interop import (
     to_minari,
     transitions,
 )
-from cirl_gym.tables.columns import TableColumns, TableOptions
 
 every_exporter = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 
@@ -72,12 +71,12 @@ def last_two_rows_differ(batch: Batch) -> bool:
     return all((x[-1] != x[-2]).any() for x, _ in batch.episodes())
 
 
-# -- case 23: T actions have T + 1 observations ------------------------------------------------------------------------
+# -- T actions have T + 1 observations ---------------------------------------------------------------------------------
 
 
 @every_exporter
 @pytest.mark.parametrize("ended", ["first", "others"])
-def test_case_23_no_exporter_drops_or_doubles_the_last_observation(view: Any, ended: str) -> None:
+def test_no_exporter_drops_or_doubles_the_last_observation(view: Any, ended: str) -> None:
     batch = uneven(1, 3, 1, 2, ended=ended)
     for episode, (x, a) in zip(view(batch, [0.5, 0.5], False), batch.episodes(), strict=True):
         assert [step[0] for step in episode] + [episode[-1][3]] == x.tolist()
@@ -85,7 +84,7 @@ def test_case_23_no_exporter_drops_or_doubles_the_last_observation(view: Any, en
         assert episode[-1][3] != episode[-1][0]
 
 
-def test_case_23_saving_taking_splitting_and_padding_keep_the_last_observation(tmp_path: Path) -> None:
+def test_saving_taking_splitting_and_padding_keep_the_last_observation(tmp_path: Path) -> None:
     batch = uneven(1, 3, 1, 2, 5, 1)
     batch.save(tmp_path / "b.npz")
     first, second = batch.split(0.4, np.random.default_rng(0))
@@ -99,7 +98,7 @@ def test_case_23_saving_taking_splitting_and_padding_keep_the_last_observation(t
 
 
 @pytest.mark.parametrize("rows", [-1, 1])
-def test_case_23_one_of_a_thousand_with_a_row_too_few_or_too_many_is_named(rows: int) -> None:
+def test_one_of_a_thousand_with_a_row_too_few_or_too_many_is_named(rows: int) -> None:
     fields = many(1000)
     assert len(from_episodes(**fields)) == 1000
     x = fields["obs"][617]
@@ -108,7 +107,7 @@ def test_case_23_one_of_a_thousand_with_a_row_too_few_or_too_many_is_named(rows:
         from_episodes(**fields)
 
 
-def test_case_23_one_of_a_thousand_in_a_minari_file_is_named() -> None:
+def test_one_of_a_thousand_in_a_minari_file_is_named() -> None:
     pytest.importorskip("minari")
     h5py = pytest.importorskip("h5py")
     batch = from_episodes(**many(1000))
@@ -122,19 +121,10 @@ def test_case_23_one_of_a_thousand_in_a_minari_file_is_named() -> None:
         from_minari("cirl/file-v0")
 
 
-def test_case_23_one_of_a_thousand_in_a_table_is_named() -> None:
-    frame = to_long_table(from_episodes(**many(1000)))
-    row = frame.index[(frame["id"] == "p617") & (frame["step"] == 1)]
-    without = frame.copy()
-    without.loc[row, "action"] = "no"  # as if its last observation were missing
-    with pytest.raises(ValueError, match=r"column 'action', id 'p617'.* the last row of the id has an action"):
-        from_long_table(without)
+# -- how an episode ends -----------------------------------------------------------------------------------------------
 
 
-# -- case 24: how an episode ends --------------------------------------------------------------------------------------
-
-
-def test_case_24_rows_without_end_marks_need_the_user_s_word_which_is_recorded() -> None:
+def test_rows_without_end_marks_need_the_user_s_word_which_is_recorded() -> None:
     no = [False, False]
     data = foreign(([0, 1, 2], [0, 1], no, no), ([5, 6], [1], [True], [False]), ([7, 8], [1], [False], [True]))
     with pytest.raises(ValueError, match=r"1 of 3 episodes \(the first is '0'\) .* Say ends='ended' .* or ends='cut'"):
@@ -156,16 +146,7 @@ def test_case_24_rows_without_end_marks_need_the_user_s_word_which_is_recorded()
     assert from_minari(marked)[1].ends is None
 
 
-def test_case_24_a_table_without_flags_needs_the_user_s_word_which_is_recorded() -> None:
-    frame = to_long_table(uneven(2, 3)).drop(columns=["terminated", "truncated"])
-    columns = TableColumns("id", "step", "action", ("x", "z"), "patient")
-    with pytest.raises(ValueError, match="does not say how its episodes end"):
-        from_long_table(frame, columns)
-    batch, report = from_long_table(frame, columns, TableOptions(end="truncated"))
-    assert (batch.truncated.all(), report.end) == (True, "truncated")
-
-
-def test_case_24_cut_bootstraps_and_ended_does_not() -> None:
+def test_cut_bootstraps_and_ended_does_not() -> None:
     """A chain of two actions with phi 1 and 2, gamma .5, and mu(h_2) = 4 of what would follow.
 
     The target at the last action is 2, or 2 + .5 * 4 = 4 if the record was cut there; at the first 1 + .5 * 2 = 2 or
@@ -185,12 +166,12 @@ def test_case_24_cut_bootstraps_and_ended_does_not() -> None:
 
 
 @every_exporter
-def test_case_24_no_exporter_takes_a_cut_for_an_end(view: Any) -> None:
+def test_no_exporter_takes_a_cut_for_an_end(view: Any) -> None:
     ends = [[step[4] for step in episode] for episode in view(uneven(2, 2, 1), [0.5, 0.5], True)]
     assert ends == [[False, True], [False, False], [False]]
 
 
-def test_case_24_imitation_may_be_told_that_a_cut_is_terminal() -> None:
+def test_imitation_may_be_told_that_a_cut_is_terminal() -> None:
     pytest.importorskip("imitation")
     batch = uneven(2, 2, 1)
     for all_ends, expected in ((False, [True, False, False]), (True, [True, True, True])):
@@ -198,24 +179,24 @@ def test_case_24_imitation_may_be_told_that_a_cut_is_terminal() -> None:
         assert [t.terminal for t in found] == expected
 
 
-def test_case_24_both_marks_at_once_are_an_end_and_counted() -> None:
+def test_both_marks_at_once_are_an_end_and_counted() -> None:
     batch, report = from_minari(foreign(([0, 1], [0], [True], [True]), ([0, 1], [1], [False], [True])))
     assert batch.terminated.tolist() == [True, False]
     assert (report.both, report.terminated, report.truncated) == (1, 1, 1)
 
 
-def test_case_24_an_end_before_the_last_step_is_refused() -> None:
+def test_an_end_before_the_last_step_is_refused() -> None:
     for marks in (([True, False], [False, False]), ([False, False], [True, True])):
         with pytest.raises(ValueError, match="episode '0': its end is marked at step 0, but it goes on to step 1"):
             from_minari(foreign(([0, 1, 2], [0, 1], *marks)))
 
 
-# -- case 25: what goes with what --------------------------------------------------------------------------------------
+# -- what goes with what -----------------------------------------------------------------------------------------------
 
 
 @every_exporter
 @pytest.mark.parametrize("shown", [False, True])
-def test_case_25_action_reward_and_next_observation_go_with_their_observation(view: Any, shown: bool) -> None:
+def test_action_reward_and_next_observation_go_with_their_observation(view: Any, shown: bool) -> None:
     (episode,) = view(ladder(), [0.1], shown)
     found = [(x[0], a, r, y[0], e) for x, a, r, y, e in episode]
     assert [(x, a, y) for x, a, _, y, _ in found] == [(0, 10, 1), (1, 11, 2), (2, 12, 3)]
@@ -224,34 +205,27 @@ def test_case_25_action_reward_and_next_observation_go_with_their_observation(vi
 
 
 @every_exporter
-def test_case_25_the_input_at_t_holds_the_action_before_it_and_never_its_own(view: Any) -> None:
+def test_the_input_at_t_holds_the_action_before_it_and_never_its_own(view: Any) -> None:
     (episode,) = view(ladder(), [0.1], True)
     shown = [step[0][1:] for step in episode] + [episode[-1][3][1:]]
     assert [np.flatnonzero(row).tolist() for row in shown] == [[], [10], [11], [12]]
     assert np.sum(shown) == 3
 
 
-def test_case_25_back_from_minari_and_tables() -> None:
-    batch = ladder()
-    assert from_long_table(to_long_table(batch))[0] == batch
-    pytest.importorskip("minari")
-    assert from_minari(to_minari(batch, "cirl/ladder-v0", unit_map(batch), [0.1]))[0] == batch
-
-
-# -- case 26: episodes of one action -----------------------------------------------------------------------------------
+# -- episodes of one action --------------------------------------------------------------------------------------------
 
 
 @every_exporter
 @pytest.mark.parametrize("shown", [False, True])
 @pytest.mark.parametrize("ended", ["first", "others"])
-def test_case_26_lengths_1_1_20_reach_every_library_whole(view: Any, shown: bool, ended: str) -> None:
+def test_lengths_1_1_20_reach_every_library_whole(view: Any, shown: bool, ended: str) -> None:
     batch = uneven(1, 1, 20, ended=ended)
     found = view(batch, [0.25, -0.75], shown)
     assert [len(episode) for episode in found] == [1, 1, 20]
     assert_same_steps(found, steps_of(batch, [0.25, -0.75], shown))
 
 
-def test_case_26_counts_of_every_way_back_add_up(tmp_path: Path) -> None:
+def test_counts_of_every_way_back_add_up(tmp_path: Path) -> None:
     batch = uneven(1, 1, 20)
     batch.save(tmp_path / "b.npz")
     assert Batch.load(tmp_path / "b.npz") == batch
@@ -265,7 +239,7 @@ def test_case_26_counts_of_every_way_back_add_up(tmp_path: Path) -> None:
     assert (report.terminated, report.truncated, report.rewards_left_out) == (1, 2, 22)
 
 
-def test_case_26_episodes_without_an_action_are_counted_or_refused_by_name() -> None:
+def test_episodes_without_an_action_are_counted_or_refused_by_name() -> None:
     data = foreign(([3], [], [], []), ([0, 1], [0], [True], [False]), ([4], [], [], []))
     batch, report = from_minari(data)
     assert batch.ids == ("1",)
@@ -290,7 +264,7 @@ def test_case_26_episodes_without_an_action_are_counted_or_refused_by_name() -> 
     assert (table.episodes.read, table.episodes.used, table.episodes.lone, table.rows.lone) == (3, 2, 1, 1)
 
 
-# -- case 27: a number that is none ------------------------------------------------------------------------------------
+# -- a number that is none ---------------------------------------------------------------------------------------------
 
 bad_numbers = pytest.mark.parametrize(
     ("value", "why"),
@@ -309,9 +283,7 @@ def cells() -> Batch:
 
 
 @bad_numbers
-def test_case_27_one_bad_cell_of_ten_thousand_is_named_wherever_it_comes_from(
-    value: float, why: str, tmp_path: Path
-) -> None:
+def test_one_bad_cell_of_ten_thousand_is_named_wherever_it_comes_from(value: float, why: str, tmp_path: Path) -> None:
     batch = cells()
     assert batch.obs.size == 10_000
     where = rf"episode '0041', step 17, feature 'z' {why}"
@@ -326,24 +298,8 @@ def test_case_27_one_bad_cell_of_ten_thousand_is_named_wherever_it_comes_from(
         Batch.load(tmp_path / "b.npz")
 
 
-@pytest.mark.parametrize("value", [np.inf, 1e30])
-def test_case_27_one_bad_cell_of_a_table_is_named(value: float) -> None:
-    frame = to_long_table(cells())
-    row = int(frame.index[(frame["id"] == "0041") & (frame["step"] == 17)][0])
-    frame.loc[row, "z"] = value
-    with pytest.raises(ValueError, match=f"column 'z', id '0041', position {row}: .* is beyond 1e\\+09"):
-        from_long_table(frame)
-
-
-def test_case_27_a_missing_cell_of_a_table_is_filled_and_counted() -> None:
-    frame = to_long_table(cells())
-    frame.loc[(frame["id"] == "0041") & (frame["step"] == 17), "z"] = np.nan
-    _, report = from_long_table(frame)
-    assert [(f.name, f.empty, f.carried) for f in report.features] == [("x", 0, 0), ("z", 1, 1)]
-
-
 @bad_numbers
-def test_case_27_one_bad_cell_of_a_minari_file_is_named(value: float, why: str) -> None:
+def test_one_bad_cell_of_a_minari_file_is_named(value: float, why: str) -> None:
     pytest.importorskip("minari")
     h5py = pytest.importorskip("h5py")
     batch = uneven(20, 20, 20)
@@ -354,7 +310,7 @@ def test_case_27_one_bad_cell_of_a_minari_file_is_named(value: float, why: str) 
         from_minari(data)
 
 
-def test_case_27_shown_observations_are_finite_float32() -> None:
+def test_shown_observations_are_finite_float32() -> None:
     shown = shown_observations(cells())
     assert shown.dtype == np.float32
     assert np.isfinite(shown).all()
