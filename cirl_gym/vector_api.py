@@ -9,9 +9,12 @@ from enum import Enum
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.vector.utils import batch_space
 
-__all__ = ["AutoresetMode", "VectorEnv", "VectorWrapper", "batch_space"]
+from cirl_gym.types import BoolArray
+
+__all__ = ["AutoresetMode", "VectorEnv", "VectorWrapper", "autoreset_mode", "batch_space", "reset_rows"]
 
 try:
     from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
@@ -52,3 +55,21 @@ except ImportError:
         def _instead(cls) -> str:
             # A wrapper's two forms differ in name by this word.
             return f"wrap each single environment in {cls.__name__.replace('Vector', '')}"
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """What a vector environment does after an episode's end.
+
+    Raises:
+        ValueError: its metadata does not say so.
+    """
+    mode = env.metadata.get("autoreset_mode")
+    if mode is None:
+        raise ValueError(f"{env} does not state its metadata['autoreset_mode']")
+    return AutoresetMode(mode)
+
+
+def reset_rows(options: dict[str, Any] | None, n: int) -> BoolArray:
+    """``[n]`` which rows a reset begins; to be read before the reset, since an environment may take the option out."""
+    mask = (options or {}).get("reset_mask")
+    return np.ones(n, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)

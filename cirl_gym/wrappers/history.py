@@ -11,8 +11,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from cirl_gym.types import BoolArray, Float32Array
-from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper, batch_space
-from cirl_gym.wrappers.returns import autoreset_mode, reset_rows
+from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper, autoreset_mode, batch_space, reset_rows
 
 Form: TypeAlias = Literal["flat", "dict"]
 
@@ -142,19 +141,16 @@ class HistoryObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         return shown(self._rows, self.form), reward, terminated, truncated, info
 
 
-# MERGED: The padded history of every row of a vector environment (see :mod:`cirl_gym.wrappers.history`).
-
-
 class HistoryVectorObservation(VectorWrapper):
-    """:class:`~cirl_gym.wrappers.history.HistoryObservation` for a vector environment, in any autoreset mode.
+    """:class:`HistoryObservation` for a vector environment, in any autoreset mode.
 
     Row i is what the wrapper of a single environment shows: its history begins anew where the row is reset. In
     ``SAME_STEP``, ``info["final_obs"]`` of a row that has ended carries the whole history of the ended episode.
 
     Args:
         env: whose single observation space is a ``Box`` or ``Dict`` of boxes; its metadata states the autoreset mode.
-        length: see :class:`~cirl_gym.wrappers.history.HistoryObservation`.
-        form: see :class:`~cirl_gym.wrappers.history.HistoryObservation`.
+        length: see :class:`HistoryObservation`, as ``form``.
+        form: how histories are shown.
 
     Raises:
         ValueError: an argument is not possible, or the environment does not state its autoreset mode.

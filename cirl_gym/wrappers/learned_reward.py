@@ -17,8 +17,7 @@ from cirl_gym.data.features import FeatureMap, check_weights, reward
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.files import read_json
 from cirl_gym.types import BoolArray, FloatArray
-from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper
-from cirl_gym.wrappers.returns import autoreset_mode, reset_rows
+from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper, autoreset_mode, reset_rows
 
 SCHEMA = 1
 """Of the ``result.json`` that is understood."""
@@ -168,11 +167,8 @@ def scale_of(env: Any) -> FeatureMap:
     return scale
 
 
-# MERGED: The learned reward for every row of a vector environment (see :mod:`cirl_gym.wrappers.learned_reward`).
-
-
 class LearnedVectorReward(VectorWrapper):
-    """:class:`~cirl_gym.wrappers.learned_reward.LearnedReward` for a vector environment, in any autoreset mode.
+    """:class:`LearnedReward` for a vector environment, in any autoreset mode.
 
     Row i is paid what the wrapper of a single environment pays; the step that only resets a row (``NEXT_STEP``) pays it
     0. ``info["original_reward"]`` ``[n]`` holds the environment's own rewards, with the mask ``_original_reward``; in
@@ -180,7 +176,7 @@ class LearnedVectorReward(VectorWrapper):
 
     Args:
         env: a native form of this package's environments, or a vector environment of single ones.
-        reward: the folder of a run, or what :func:`~cirl_gym.wrappers.learned_reward.load_reward` made of it.
+        reward: the folder of a run, or what :func:`load_reward` made of it.
 
     Raises:
         ValueError: the reward is of other features; the environment has none, does not state its autoreset mode, or
@@ -235,8 +231,8 @@ class LearnedVectorReward(VectorWrapper):
             return paid, infos, np.zeros(self.num_envs, dtype=np.bool_)
         told = np.array(infos["_phi"], dtype=np.bool_)
         learned = self.learned(self._scale.unscaled(infos["phi"]))
-        kept = {"original_reward": np.where(told, own, 0.0), "_original_reward": told}
-        return np.where(told, learned, paid), infos | kept, told
+        own_rewards = {"original_reward": np.where(told, own, 0.0), "_original_reward": told}
+        return np.where(told, learned, paid), infos | own_rewards, told
 
 
 def _common_scale(env: Any) -> FeatureMap:

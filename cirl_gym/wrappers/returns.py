@@ -1,4 +1,4 @@
-"""What a wrapper of a vector environment must know to follow its rows through resets."""
+"""Returns of a policy in any Gymnasium environment that tells its outcomes, under any weights that are stated."""
 
 from __future__ import annotations
 
@@ -8,28 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
-from cirl_gym.vector_api import AutoresetMode, VectorEnv
-
-
-def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """What a vector environment does after an episode's end.
-
-    Raises:
-        ValueError: its metadata does not say so.
-    """
-    mode = env.metadata.get("autoreset_mode")
-    if mode is None:
-        raise ValueError(f"{env} does not state its metadata['autoreset_mode']")
-    return AutoresetMode(mode)
-
-
-def reset_rows(options: dict[str, Any] | None, n: int) -> BoolArray:
-    """``[n]`` which rows a reset begins; to be read before the reset, since an environment may take the option out."""
-    mask = (options or {}).get("reset_mask")
-    return np.ones(n, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
-
-
-# MERGED: Returns of a policy in any Gymnasium environment that tells its outcomes, under any weights that are stated.
+from cirl_gym.vector_api import autoreset_mode
 
 
 def env_returns(
