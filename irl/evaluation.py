@@ -18,6 +18,7 @@ from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks.held_out import HeldOutConfig, first_episodes, held_out_likelihood, held_out_plans
 from irl.checks.metrics import accuracy, ceiling, majority, mean_and_error, repeat_last_action, simulated_returns
 from irl.max_margin.loop import MaxMarginResult
+from irl.max_margin.mixture import Mixture
 from irl.pipeline import Fit, Simulated
 from irl.result.result import (
     Accuracy,
@@ -29,7 +30,9 @@ from irl.result.result import (
     Kappa,
     LoopRound,
     Member,
+    MixedPolicy,
     ModelError,
+    PolicyMixture,
 )
 from irl.result.sentences import (
     Evidence,
@@ -155,6 +158,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
         "gammas": found.choice,
         "quality": found.quality,
         "allowed": allowed_in(found, splits[0]),
+        "mixture": recorded_mixture(found.mixture, found.loop),
     }
 
 
@@ -170,6 +174,13 @@ def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[LoopRound, ...]
         rounds.append(LoopRound(*numbers, accuracy(chosen, watched), changed))
         before = chosen
     return tuple(rounds)
+
+
+def recorded_mixture(mixture: Mixture, loop: MaxMarginResult) -> PolicyMixture:
+    """The policies that the mixture follows at all, with the weights that each is optimal for."""
+    shares = zip(loop.rounds, mixture.weights, strict=True)
+    policies = tuple(MixedPolicy(entry.k, share, tuple(entry.w)) for entry, share in shares if share > 0)
+    return PolicyMixture(policies, tuple(mixture.mu), mixture.distance)
 
 
 def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from irl.report.section import (
     span,
 )
 from irl.report.what_if import WhatIf
-from irl.result.result import AllowedActions, GammaChoice, Quality, Result
+from irl.result.result import AllowedActions, GammaChoice, PolicyMixture, Quality, Result
 from irl.result.sentences import SAME_PATIENTS, TRADE_OFF, steps_of
 from irl.stages import duration
 
@@ -74,6 +74,7 @@ def report_of(result: Result, what_if: WhatIf | None = None, folder: Path | None
         _likelihood(result),
         _returns(result),
         _loop(result),
+        None if result.mixture is None else _mixture(result, result.mixture),
         None if what_if is None else _what_if(what_if),
         _run(result, folder),
     ]
@@ -359,6 +360,37 @@ def _loop(result: Result) -> Section:
     )
     page = (Picture(partial(margins_svg, result)), terms, every)
     return Section("margins", "The search for the weights", page, tuple(lines))
+
+
+def _mixture(result: Result, mixture: PolicyMixture) -> Section:
+    """The policies of the mixture, and how near it comes to the experts."""
+    title = "Mixture of policies"
+    rounds = {f"round {one.round}": one for one in mixture.policies}
+    shares = Table(
+        title, ["optimal for the weights of", "share"], [[k, percent(one.share)] for k, one in rounds.items()]
+    )
+    outcomes = Table(
+        "Discounted outcomes, and the weights of each round",
+        ["feature", "mixture", "experts", *rounds],
+        [
+            [
+                name,
+                short(mixture.mu[i]),
+                short(result.mu_expert[i]),
+                *(signed(one.w[i]) for one in mixture.policies),
+            ]
+            for i, name in enumerate(result.features)
+        ],
+    )
+    terms = explained(
+        "The mixture of the policies found whose discounted outcomes are nearest to the experts': in every episode one "
+        "of them is drawn by its share and followed to the end. It is the answer of the paper's section 4.3.",
+        f"Its outcomes are {short(mixture.distance)} from the experts' in the outcome model. Together its policies do "
+        "what the experts do on average, though each is optimal for other weights.",
+        "What the experts weigh: they need not have the weights of any of these policies.",
+    )
+    near = f"Mixture: its discounted outcomes are {short(mixture.distance)} from the experts', in its world model."
+    return Section("mixture", title, (terms, shares, outcomes), (shares, near))
 
 
 def _what_if(what_if: WhatIf) -> Section:

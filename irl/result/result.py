@@ -66,6 +66,33 @@ class LoopRound(Record, frozen=True):
     """Share of these decisions in which its policy differs from the round before's; None in the first round."""
 
 
+class MixedPolicy(Record, frozen=True):
+    """A policy of the mixture."""
+
+    round: Count
+    """The round that found it."""
+    share: Share
+    """How often it is followed: it is drawn for a whole episode."""
+    w: Numbers
+    """``[d]`` the weights that it is optimal for."""
+
+
+class PolicyMixture(Record, frozen=True):
+    """The mixture of found policies whose outcomes are nearest to the experts' (paper, section 4.3)."""
+
+    policies: tuple[MixedPolicy, ...]
+    """Those that have a share."""
+    mu: Numbers
+    """``[d]`` its discounted feature expectation."""
+    distance: NotNegative
+    """Of mu_expert from it."""
+
+    def check(self) -> None:
+        """Shares add up to 1."""
+        total = sum(one.share for one in self.policies)
+        require(abs(total - 1) <= 1e-6, f"mixture: shares must add up to 1, got {total}")
+
+
 class Accuracy(Record, frozen=True):
     """Share of held-out actions that each policy's most likely action meets (paper, appendix H)."""
 
@@ -440,6 +467,8 @@ class Result(Document, frozen=True, kw_only=True):
     """Whether planning in the world model keeps what it promises."""
     allowed: AllowedActions | None = None
     """What rules forbade in the training episodes; None where every action was always allowed."""
+    mixture: PolicyMixture | None = None
+    """The mixture of found policies nearest to the experts; None in a run of an earlier version."""
 
     def check(self) -> None:
         """Everything is about the same features, and the weights have L1 norm 1."""
@@ -479,6 +508,9 @@ class Result(Document, frozen=True, kw_only=True):
         for i, window in enumerate(self.windows):
             if window.found is not None:
                 vectors[f"windows[{i}].found.weights"] = window.found.weights
+        if self.mixture is not None:
+            vectors["mixture.mu"] = self.mixture.mu
+            vectors |= {f"mixture.policies[{i}].w": one.w for i, one in enumerate(self.mixture.policies)}
         if self.gammas is not None:
             vectors["gammas.tried[0].weights"] = self.gammas.tried[0].weights
         return vectors

@@ -11,9 +11,10 @@ from small_batches import batch_of
 
 from agents.policies.habits import ConstantPolicy
 from cirl_gym.data.features import FeatureMap
-from irl.evaluation import chosen_actions, found_verdict, headline, measured_accuracy
+from irl.evaluation import chosen_actions, found_verdict, headline, measured_accuracy, recorded_mixture
+from irl.max_margin.mixture import Mixture
 from irl.preferences.identified_set import IdentifiedSet
-from irl.result.result import Accuracy
+from irl.result.result import Accuracy, MixedPolicy, PolicyMixture
 
 MET = Accuracy(cirl=0.83, cloning=0.84, majority=0.6, repeat_last_action=0.7, ceiling=0.85)
 
@@ -101,3 +102,11 @@ def test_the_random_baseline_draws_every_action_evenly():
     actions, memory = ConstantPolicy(None, 3, np.random.default_rng(0)).predict(np.zeros((6000, 2)))
     assert memory is None
     np.testing.assert_allclose(np.bincount(actions) / 6000, [1 / 3] * 3, atol=0.02)
+
+
+def test_a_policy_without_a_share_of_the_mixture_is_left_out():
+    rounds = [SimpleNamespace(k=k, w=np.array([-1.0 + k / 4, -k / 4])) for k in range(3)]
+    mixture = Mixture(np.array([0.4, 0.0, 0.6]), np.array([3.0, 2.0]), 0.5)
+    assert recorded_mixture(mixture, SimpleNamespace(rounds=rounds)) == PolicyMixture(
+        (MixedPolicy(0, 0.4, (-1.0, 0.0)), MixedPolicy(2, 0.6, (-0.5, -0.5))), (3.0, 2.0), 0.5
+    )

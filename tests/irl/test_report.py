@@ -101,8 +101,9 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     assert len(pictures) == (6 if d == 2 else 5)  # the regret of all weights is drawn for two
     assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
     # Windows of time and discount factors have tables alone.
-    assert page.text.count("What it shows") == page.text.count("How to read it") == 4 + 2
-    assert page.text.count("What it cannot tell") == 4 + 2
+    assert page.text.count("What it shows") == page.text.count("How to read it") == 5 + 2
+    assert page.text.count("What it cannot tell") == 5 + 2
+    assert "0.02828 from the experts' in the outcome model" in page.text or d != 2
     assert all(attrs["scope"] in ("row", "col") for tag, attrs in page.tags if tag == "th")
     for name, weight in zip(result.features, result.weights, strict=True):
         assert name in page.text
@@ -179,6 +180,17 @@ def test_truth_and_ceiling_are_drawn_only_where_they_are_known() -> None:
     assert ">truth<" not in weights_svg(unknown)
     assert ">ceiling 85.2 %<" in accuracy_svg(known)
     assert "ceiling" not in accuracy_svg(unknown)
+
+
+def test_the_mixture_names_its_policies_by_share_and_weights() -> None:
+    result = sample_result()
+    assert rows_of(result, "mixture", "Mixture") == [["round 2", "25.0 %"], ["round 8", "75.0 %"]]
+    assert [row[0] for row in rows_of(result, "mixture", "Discounted")] == list(result.features)
+    assert rows_of(result, "mixture", "Discounted")[0][3:] == [f"{MINUS}0.290", "+0.290"]
+    shown = printed_result(result)
+    assert re.search(r"round 8 +75\.0 %", shown)
+    assert "0.02828 from the experts'" in shown
+    assert "Mixture" not in printed_result(structs.replace(result, mixture=None))
 
 
 def test_a_loop_without_rounds_or_margin_can_be_drawn() -> None:

@@ -11,12 +11,12 @@ import pytest
 from msgspec import structs
 from sample_result import sample_fields, sample_result
 
-from irl.result.result import Accuracy, IdentifiedRanges, Kappa, Result, installed_versions
+from irl.result.result import Accuracy, IdentifiedRanges, Kappa, MixedPolicy, PolicyMixture, Result, installed_versions
 
 KEYS = """
     schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
     seed config versions estimates kappa true_weights table headline stop verdict episodes
-    members windows gammas mu_recovered mu_gap agreement likelihood quality allowed
+    members windows gammas mu_recovered mu_gap agreement likelihood quality allowed mixture
 """
 
 
@@ -98,6 +98,11 @@ def test_arrays_become_plain_numbers() -> None:
         ),
         ({"config": {"a": {"b": [1.0, float("nan")]}}}, r"Result\.config\.a\.b\[1\] must be finite"),
         ({"config": {"a": object()}}, r"Result\.config: a object is nothing that JSON can hold"),
+        ({"mixture": {"policies": [], "mu": (0, 0), "distance": 0}}, "shares must add up to 1, got 0"),
+        (
+            {"mixture": PolicyMixture((MixedPolicy(0, 1, (1,)),), (0, 0), 0)},
+            r"mixture\.policies\[0\]\.w must be 2 numbers",
+        ),
         ({"rounds": None}, r"Result\.rounds: Expected array, got null"),
     ],
 )
@@ -158,10 +163,10 @@ def test_a_file_of_an_earlier_version_lacks_keys_that_have_defaults(tmp_path: Pa
     path = tmp_path / "result.json"
     sample_result().write(path)
     content = json.loads(path.read_text())
-    for key in ("allowed", "gammas", "windows"):
+    for key in ("allowed", "gammas", "mixture", "windows"):
         del content[key]
     path.write_text(json.dumps(content))
-    assert Result.read(path) == structs.replace(sample_result(), allowed=None, gammas=None, windows=())
+    assert Result.read(path) == structs.replace(sample_result(), allowed=None, gammas=None, mixture=None, windows=())
 
 
 def test_nan_in_a_file_is_refused(tmp_path: Path) -> None:
