@@ -118,9 +118,6 @@ def successor_expert(
     return Expert.of(agent, weights, kappa)
 
 
-# MERGED: What a policy is worth in the simulator, on starts whose exact optimum can be known.
-
-
 def noise_free_values(
     policy: Policy, parameters: TumourParameters, starts: FloatArray, w: npt.ArrayLike, gamma: float
 ) -> FloatArray:

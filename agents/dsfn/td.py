@@ -1,4 +1,7 @@
-"""Networks of the DSFN baseline: the warm start that imitates and predicts, and values of what it has learnt."""
+"""Networks of the DSFN baseline, and off-policy temporal differences on a fixed set of transitions.
+
+The warm start imitates and predicts; values are functions of what it has learnt: mu of a policy, and Q of the best one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
 from cirl_gym.outcome_models.networks import lstm_step, with_every_action
 from cirl_gym.outcome_models.training import NotFiniteError
+
+Backup: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""What follows a transition, ``[B, k]``, from the values ``[B, A, k]`` of every next action and the rows ``[B]``."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +124,6 @@ def _tanh_layers(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-# MERGED: Off-policy temporal differences on a fixed set of transitions: mu of a policy, and Q of the best one.
-
-Backup: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""What follows a transition, ``[B, k]``, from the values ``[B, A, k]`` of every next action and the rows ``[B]``."""
-
-
 @dataclass(frozen=True)
 class TDConfig:
     """Training of one value network.
@@ -193,16 +193,9 @@ def under(probabilities: Tensor) -> Backup:
     return lambda values, rows: (probabilities[rows][..., None] * values).sum(dim=1)
 
 
-def best(values: Tensor, _rows: Tensor) -> Tensor:
-    """The largest value of the next actions: Q-learning's."""
-    return values.amax(dim=1)
-
-
 def best_of(allowed: Tensor | None) -> Backup:
-    """The same, among actions that are allowed ``[M, A]`` in every next history; None: :func:`best`."""
-    if allowed is None:
-        return best
-    return lambda values, rows: only_allowed(values.mT, allowed[rows][:, None]).amax(dim=2)
+    """The largest value of the next actions that are allowed ``[M, A]``; None: all are. Q-learning's."""
+    return lambda values, rows: only_allowed(values.mT, None if allowed is None else allowed[rows][:, None]).amax(dim=2)
 
 
 def move_towards(target: nn.Module, network: nn.Module, share: float) -> None:

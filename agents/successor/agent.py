@@ -1,12 +1,32 @@
-"""A small network per time step: in a finite-horizon problem what is left to come depends on how much time is left."""
+"""The successor-feature agent: psi(h, a; w) for every w in one training, by one backward sweep in a world model.
+
+psi^pi(h, a) is the discounted sum of phi from h on when a is taken first and pi acts after it (paper, section 4.1,
+there written mu^pi(h, a)); for preferences w, Q(h, a) = w . psi(h, a; w), and the policy is greedy in Q.
+
+How it is learnt (policy search by dynamic programming, Bagnell et al. 2003, with successor features):
+
+1. Histories are imagined in the world model under policies that treat at random rates, so that every stretch of
+   treatment and of sparing is seen; the batch's own histories are added where there is a batch.
+2. Backwards over t = T-1 .. 0: for each history h_t, a drawn w and **every** action, the target is exact: take the
+   action, then follow the greedy policy of the stages already learnt to the end of the episode in the world model.
+   Nothing is bootstrapped, so that no error of one stage enters the next one's values, only its choices; and a deep
+   local optimum such as "always treat" is no trap, since later stages are solved before earlier ones.
+3. When acting, the network only guides a beam search over plans (:mod:`agents.successor.planning`), and psi is the
+   exact discounted sum of phi along the best plan found, so that w . psi = Q holds exactly.
+
+There is one small network per time step: in a finite-horizon problem what is left to come depends on how much time is
+left. The memory of the agent is the world model's own state, which by construction is all that the world model needs
+of a history. It is carried from step to step like any recurrent policy's.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -28,14 +48,15 @@ from cirl_gym.outcome_models.masked import allowed_actions, rules_of
 from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
 
-if TYPE_CHECKING:
-    from agents.successor.training import Source
-
-
+Source: TypeAlias = Batch | gym.Env[Any, Any] | TumourWorld | CounterfactualWorld
+"""What an agent can be trained from."""
 # Where outcomes scaled to [0, 1] lie on average, and how large the effect of one action is beside it: only the size
 # of the first steps of training depends on these two.
 _LEVEL, _DIFFERENCE = 0.3, 0.2
+_PLANS_AT_ONCE = 16384
+"""Some thousand plans at a time stay in the processor's cache."""
 
 
 class StagedNetwork(nn.Module):
@@ -97,29 +118,6 @@ def _perceptron(sizes: tuple[int, ...]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-# MERGED: The successor-feature agent: psi(h, a; w) for every w in one training, by one backward sweep in a world
-# model.
-#
-# psi^pi(h, a) is the discounted sum of phi from h on when a is taken first and pi acts after it (paper, section 4.1,
-# there written mu^pi(h, a)); for preferences w, Q(h, a) = w . psi(h, a; w), and the policy is greedy in Q.
-#
-# How it is learnt (policy search by dynamic programming, Bagnell et al. 2003, with successor features):
-#
-# 1. Histories are imagined in the world model under policies that treat at random rates, so that every stretch of
-#    treatment and of sparing is seen; the batch's own histories are added where there is a batch.
-# 2. Backwards over t = T-1 .. 0: for each history h_t, a drawn w and **every** action, the target is exact: take the
-#    action, then follow the greedy policy of the stages already learnt to the end of the episode in the world model.
-#    Nothing is bootstrapped, so that no error of one stage enters the next one's values, only its choices; and a deep
-#    local optimum such as "always treat" is no trap, since later stages are solved before earlier ones.
-# 3. When acting, the network only guides a beam search over plans (:mod:`agents.successor.planning`), and psi is the
-#    exact discounted sum of phi along the best plan found, so that w . psi = Q holds exactly.
-#
-# The memory of the agent is the world model's own state, which by construction is all that the world model needs of a
-# history. It is carried from step to step like any recurrent policy's.
-
-_PLANS_AT_ONCE = 16384
-
-
 @dataclass(frozen=True)
 class SuccessorConfig:
     """How :func:`agents.successor.training.fit_successor` trains.
@@ -143,7 +141,7 @@ class SuccessorConfig:
     advantage_weight: float = 5.0
     """Differences between actions decide; they are this many times as heavy in the loss as the common level."""
     width: int = 8
-    """Plans kept in the beam search when acting (in training 1: the greedy policy is followed)."""
+    """Plans that go on in the beam search when acting (in training 1: the greedy policy is followed)."""
 
     def __post_init__(self) -> None:
         for name in ("episodes", "weights_per_history", "gradient_steps", "batch_size", "width"):
@@ -208,7 +206,6 @@ class SuccessorAgent:
     def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
         """``[n, A, d]`` psi(h_t, a; w) of the best plans (:func:`agents.successor.planning.plan`), one w a row."""
         width = self.width if width is None else width
-        # Some thousand plans at a time stay in the processor's cache.
         size = max(_PLANS_AT_ONCE // (width * self.model.n_actions), 1)
         search = self._search(width)
         parts = [
@@ -226,7 +223,7 @@ class SuccessorAgent:
         Args:
             batch: the histories.
             w: ``[d]`` preferences.
-            width: plans kept by the search; default: the agent's own.
+            width: of the search; default: the agent's own.
 
         Raises:
             ValueError: w is not possible, or the batch is longer than the agent was trained for or has other features

@@ -1,7 +1,7 @@
 """Beam search over action sequences in a world model: exact returns of the best plans found.
 
 The world model's expected course is deterministic, so the return of a plan is known exactly once it is written out.
-What is not known is which plan is best; a value estimate decides which unfinished plans are kept. An error of the
+What is not known is which plan is best; a value estimate decides which unfinished plans go on. An error of the
 estimate can therefore hide a better plan, but never changes the value of one that was found.
 """
 
@@ -36,7 +36,7 @@ class Search(NamedTuple):
     gamma: float
     """Discount factor."""
     width: int
-    """Plans kept; 1 follows the estimate's greedy policy."""
+    """Plans that go on after each step; 1 follows the estimate's greedy policy."""
 
 
 def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
@@ -46,7 +46,7 @@ def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatAr
     for, forbidden or not.
 
     Args:
-        search: how; its width is kept for each row and first action.
+        search: how; its width is that of each row and first action.
         t: time of the histories.
         states: ``[n, S]`` histories in the model's form.
         w: ``[n, d]`` preferences, one per row.
@@ -61,7 +61,7 @@ def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Fl
     """psi(h_t, a; w) ``[n, d]`` of the best plan found, whatever allowed action it begins with; arguments as in
     :func:`plan`.
 
-    All first actions share one search, so that it costs 1 / A of :func:`plan` and keeps fewer plans of each.
+    All first actions share one search, so that it costs 1 / A of :func:`plan` and fewer plans of each go on.
     """
     n_actions = search.model.n_actions
     beam = np.repeat(states[:, None], n_actions, axis=1)
@@ -83,15 +83,15 @@ def _best(
     total, reach = np.zeros((*actions.shape, d)), np.ones(actions.shape)
     row = np.arange(rows)[:, None]
     for step in range(t, search.horizon):
-        kept = beam.shape[1]
-        flat, taken = beam.reshape(rows * kept, -1), actions.reshape(-1)
+        plans = beam.shape[1]
+        flat, taken = beam.reshape(rows * plans, -1), actions.reshape(-1)
         outcome, end = foresee(search.model, flat, taken)
-        total = total + reach[..., None] * search.feature_map(outcome).reshape(rows, kept, d)
+        total = total + reach[..., None] * search.feature_map(outcome).reshape(rows, plans, d)
         if step == search.horizon - 1:
             break
-        reach = reach * search.gamma * (1.0 - end.reshape(rows, kept))
+        reach = reach * search.gamma * (1.0 - end.reshape(rows, plans))
         flat = search.model.advance(flat, taken, outcome)
-        values = search.estimate(step + 1, flat, np.repeat(w, kept, axis=0)).reshape(rows, kept, -1)
+        values = search.estimate(step + 1, flat, np.repeat(w, plans, axis=0)).reshape(rows, plans, -1)
         promise = np.einsum("rkd,rd->rk", total, w)[..., None] + reach[..., None] * values
         allowed = allowed_actions(search.model, flat)
         if allowed is not None:
@@ -99,7 +99,7 @@ def _best(
             promise = promise if lost is None else promise + lost[..., None]
         chosen = _largest(promise.reshape(rows, -1), search.width)
         parents, actions = chosen // values.shape[2], chosen % values.shape[2]
-        beam = flat.reshape(rows, kept, -1)[row, parents]
+        beam = flat.reshape(rows, plans, -1)[row, parents]
         total, reach = total[row, parents], reach[row, parents]
         if allowed is not None:
             lost = np.where(np.isneginf(promise.reshape(rows, -1)[row, chosen]), -np.inf, 0.0)

@@ -1,10 +1,13 @@
-"""Which preferences an agent is trained for."""
+"""Training of the successor-feature agent (:mod:`agents.successor.agent`), from a batch, an environment or a world.
+
+Histories are imagined, then one backward sweep learns one stage after the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from agents.policies.policy import Memory, ScoringPolicy, drawn_with
-from agents.successor.agent import StagedNetwork, SuccessorAgent, SuccessorConfig
+from agents.successor.agent import Source, StagedNetwork, SuccessorAgent, SuccessorConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights
 from cirl_gym.data.outcome_model import OutcomeModel
@@ -30,6 +33,14 @@ from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
 
 WeightSampler = Callable[[int, np.random.Generator], FloatArray]
 """Draws n preferences ``[n, d]`` to train on."""
+STARTS = 4096
+"""First observations that are drawn where the simulator is the world model."""
+HELD_OUT = 0.1
+"""Share of a batch's patients that choose between outcome models and see no training."""
+_TARGETS = 50_000
+"""Returns, one per history, w and action, that a stage learns from at most: more take longer and teach it no more. The
+actions share the network's layers, so that with many of them fewer histories are needed. Measured with 20 outcomes and
+25 actions: the network's own choices lose .018, .010 and .010 of the full range with 6,400, 25,600 and 102,400."""
 
 
 def uniform_weights(signs: npt.ArrayLike) -> WeightSampler:
@@ -43,16 +54,6 @@ def fixed_weights(w: npt.ArrayLike) -> WeightSampler:
     weights = np.asarray(w, dtype=np.float64)
     weights = weights / max(np.abs(weights).sum(), 1e-12)
     return lambda n, rng: np.tile(weights, (n, 1))
-
-
-# MERGED: Training of the successor-feature agent: imagined histories, then one backward sweep
-# (:mod:`agents.successor.agent`).
-
-
-_TARGETS = 50_000
-"""Returns, one per history, w and action, that a stage learns from at most: more take longer and teach it no more. The
-actions share the network's layers, so that with many of them fewer histories are needed. Measured with 20 outcomes and
-25 actions: the network's own choices lose .018, .010 and .010 of the full range with 6,400, 25,600 and 102,400."""
 
 
 @dataclass(frozen=True)
@@ -220,19 +221,7 @@ def _learn_stage(
         raise ValueError(f"training stopped at stage t = {t}: the loss is {loss.item()}")
 
 
-# MERGED: From what a user has - a batch, an environment, a world - to the problem that the successor-feature agent
-# solves.
-
-Source: TypeAlias = Batch | gym.Env[Any, Any] | TumourWorld | CounterfactualWorld
-"""What an agent can be trained from."""
-STARTS = 4096
-"""First observations that are drawn where the simulator is the world model."""
-HELD_OUT = 0.1
-"""Share of a batch's patients that choose between outcome models and see no training."""
-
-
-@dataclass(frozen=True)
-class _Known:
+class _Known(NamedTuple):
     """What a source says of the problem."""
 
     model: OutcomeModel
@@ -302,14 +291,13 @@ def _known(source: Source, rng: np.random.Generator) -> _Known:
         env = source.unwrapped
         if isinstance(env, TumourEnv):
             known = _known(TumourWorld(env.parameters), rng)
-            return replace(known, model=with_rules(known.model, env.rules))
+            return known._replace(model=with_rules(known.model, env.rules))
         if isinstance(env, CounterfactualEnv):
             return _Known(env.model, env.feature_map, env.batch.start, env.batch.horizon)
     if isinstance(source, TumourWorld):
         parameters = source.parameters
-        phi = parameters.feature_map
         starts = tumour.draw_start(parameters, STARTS, rng).astype(np.float32)
-        return _Known(OracleModel(parameters), phi, starts, parameters.horizon)
+        return _Known(OracleModel(parameters), parameters.feature_map, starts, parameters.horizon)
     if isinstance(source, CounterfactualWorld):
         return _Known(source.model, None, source.starts, source.horizon)
     raise TypeError(f"an agent is trained from a batch, an environment of this package or a world, not {source!r}")

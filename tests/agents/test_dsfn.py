@@ -24,7 +24,7 @@ from agents.dsfn.td import (
     Transitions,
     WarmStartNetwork,
     WarmStartSizes,
-    best,
+    best_of,
     fit_td,
     move_towards,
     td_target,
@@ -71,7 +71,7 @@ def test_backups_by_hand():
     values = torch.tensor([[[1.0], [5.0]], [[2.0], [-4.0]]])
     chances = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.25, 0.75]])
     assert under(chances)(values, torch.tensor([2, 1])).tolist() == [[4.0], [-1.0]]
-    assert best(values, torch.tensor([2, 1])).tolist() == [[5.0], [2.0]]
+    assert best_of(None)(values, torch.tensor([2, 1])).tolist() == [[5.0], [2.0]]
 
 
 def test_the_target_network_moves_by_its_share():
@@ -129,7 +129,7 @@ def test_a_loss_that_is_not_finite_stops_the_training():
     steps = fitted().steps
     network = ActionNetwork(6, 3, 2, 8, 1.0)
     with pytest.raises(NotFiniteError, match="step 1"):
-        fit_td(network, steps, torch.full_like(steps.outcomes, torch.nan), best, 0.9, QUICK, 0)
+        fit_td(network, steps, torch.full_like(steps.outcomes, torch.nan), best_of(None), 0.9, QUICK, 0)
 
 
 def test_values_too_large_for_any_policy_are_told(monkeypatch):
