@@ -29,8 +29,7 @@ from agents.expert import EXPERT, Expert, successor_expert
 from cirl_gym import TumourParameters, TumourWorld, rollout
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.diagnostics.ahead import course_gap, flipped_ahead
-from cirl_gym.outcome_models.errors import factual_error
+from cirl_gym.outcome_models.errors import course_gap, factual_error, flipped_ahead
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.outcome_models.model import LearnedModel

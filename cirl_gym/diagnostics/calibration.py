@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.inputs import end_labels
+from cirl_gym.outcome_models.inputs import end_labels, taken
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -102,7 +102,7 @@ def member_predictions(model: OutcomeModel, batch: Batch) -> npt.NDArray[np.floa
     predictions = []
     for member in members:
         every = member.predict(member.encode(batch)[:, :-1])
-        predictions.append(np.take_along_axis(every, batch.actions[..., None, None], axis=2)[:, :, 0][batch.mask])
+        predictions.append(taken(every, batch)[batch.mask])
     return np.stack(predictions)
 
 
@@ -146,7 +146,7 @@ def end_calibration(model: OutcomeModel, batch: Batch, edges: Sequence[float] = 
         edges: of the bins, from 0 to 1.
     """
     every = model.end_probability(model.encode(batch)[:, :-1]).astype(np.float64)
-    chance = np.take_along_axis(every, batch.actions[..., None], axis=2)[..., 0][batch.mask]
+    chance = taken(every, batch)[batch.mask]
     ended = end_labels(batch)[batch.mask]
     which = np.clip(np.searchsorted(edges, chance, side="right") - 1, 0, len(edges) - 2)
     bins = []

@@ -3,7 +3,7 @@
 A representation that is balanced (CRN) does not tell which action the expert chose; how far that was reached can only
 be said by a classifier that had no part in the training. The same classifier on the history itself estimates the
 propensity P(a | h): where it is near zero, that action was hardly ever tried, and what a model says of it is
-extrapolated.
+extrapolated; the same goes for where roll-outs of policies leave what the data have seen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.inputs import Window
+from cirl_gym.outcome_models.inputs import Window, taken
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
@@ -146,7 +146,7 @@ def judged(chances: FloatArray, train: Batch, test: Batch, width: int) -> Treatm
     counts = np.bincount(train.actions[train.mask], minlength=train.n_actions) + 0.5
     right = (chances.argmax(axis=-1) == test.actions) & test.mask
     frequent = (test.actions == counts.argmax()) & test.mask
-    taken = np.take_along_axis(chances, test.actions[..., None], axis=-1)[..., 0][test.mask]
+    likely = taken(chances, test)[test.mask]
     base = (counts / counts.sum())[test.actions[test.mask]]
     accuracy, majority = right.sum() / test.n_steps, frequent.sum() / test.n_steps
     # Steps of one episode are not independent: each episode counts as one, weighted by its length.
@@ -156,7 +156,7 @@ def judged(chances: FloatArray, train: Batch, test: Batch, width: int) -> Treatm
         float(accuracy),
         float(majority),
         error,
-        float(-np.log(np.maximum(taken, 1e-12)).mean()),
+        float(-np.log(np.maximum(likely, 1e-12)).mean()),
         float(-np.log(base).mean()),
         width,
         test.n_steps,
@@ -228,16 +228,13 @@ class Overlap:
 def overlap(chances: FloatArray, batch: Batch, threshold: float = RARE) -> Overlap:
     """Overlap along a batch from propensities ``[N, T, A]``, estimated or true."""
     rare: BoolArray = chances[batch.mask] < threshold
-    taken = rare[np.arange(len(rare)), batch.actions[batch.mask]]
+    chosen = rare[np.arange(len(rare)), batch.actions[batch.mask]]
     by_action = tuple(float(share) for share in rare.mean(axis=0))
-    return Overlap(threshold, float(taken.mean()), float(rare.any(axis=1).mean()), by_action, len(rare))
+    return Overlap(threshold, float(chosen.mean()), float(rare.any(axis=1).mean()), by_action, len(rare))
 
 
 def _tensors(inputs: Inputs, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(inputs(batch)), torch.from_numpy(batch.mask), torch.from_numpy(batch.actions.copy())
-
-
-# MERGED: Where roll-outs of policies go: how often they leave what the data have seen.
 
 
 @dataclass(frozen=True)
@@ -276,11 +273,10 @@ def support(
     outcomes = rolled.next_obs[rolled.mask]
     outside = (outcomes < span[0]) | (outcomes > span[1])
     chances = propensity.probabilities(rolled)
-    taken = np.take_along_axis(chances, rolled.actions[..., None], axis=2)[..., 0][rolled.mask]
     return Support(
         float(outside.any(axis=1).mean()),
         tuple(float(share) for share in outside.mean(axis=0)),
-        float((taken < threshold).mean()),
+        float((taken(chances, rolled)[rolled.mask] < threshold).mean()),
         float(rolled.lengths.mean()),
         len(outcomes),
     )

@@ -1,1 +1,32 @@
-"""Outcome models: what would happen to this patient under each action. The only place in cirl_gym that needs torch."""
+"""Outcome models: what would happen to this patient under each action.
+
+:func:`fit_outcome_model` fits any kind: a linear law, and a network (CRN, RMSN, MB(h), MB(x)) that corrects it where
+that predicts better; :func:`save_model` and :func:`load_model` keep one as a file; :class:`OracleModel` is the
+simulator in its place; :class:`MaskedModel` adds rules about which actions are allowed; :func:`factual_error` and its neighbours
+say how wrong a model is. This is the only place in cirl_gym that needs torch: the names below are loaded when they are
+first used.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_NAMES = {
+    "errors": "PredictionError counterfactual_error factual_ahead factual_error flipped_ahead",
+    "fitting": "FittedOutcomeModel OutcomeModelConfig fit_outcome_model",
+    "inputs": "KINDS Kind NETWORK_KINDS NetworkKind",
+    "masked": "MaskedModel with_rules without_rules",
+    "model": "EnsembleModel LearnedModel",
+    "networks": "CRNConfig MLPConfig RMSNConfig RNNConfig",
+    "oracle": "OracleModel",
+    "store": "load_model save_model",
+    "training": "NotFiniteError TrainingConfig Watch",
+}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

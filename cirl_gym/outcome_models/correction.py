@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
+from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs, taken
 from cirl_gym.outcome_models.limits import OutcomeSpec
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.networks import PropensityConfig, PropensityNetwork
@@ -145,12 +145,11 @@ class _Leftovers:
     @classmethod
     def of(cls, model: LearnedModel, scaler: Scaler, batch: Batch, weights: FloatArray) -> _Leftovers:
         law = model.law(model.law.window.encode(batch)[:, :-1])
-        taken = np.take_along_axis(law, batch.actions[..., None, None], axis=2)[:, :, 0]
         return cls(
             torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]),
             torch.from_numpy(batch.actions.copy()),
             torch.from_numpy(batch.mask),
-            torch.from_numpy(taken.astype(np.float32)),
+            torch.from_numpy(taken(law, batch).astype(np.float32)),
             torch.from_numpy(batch.next_obs),
             torch.from_numpy(weights.astype(np.float32)),
             torch.from_numpy(model.unit(batch.obs[:, :-1]).astype(np.float32)),
@@ -268,5 +267,5 @@ def _log_propensity(
     with torch.inference_mode():
         for rows, batch in zip(inputs, batches, strict=True):
             logs = torch.log_softmax(network(rows).double(), dim=-1).numpy()
-            found.append(np.take_along_axis(logs, batch.actions[..., None], axis=2)[..., 0])
+            found.append(taken(logs, batch))
     return found

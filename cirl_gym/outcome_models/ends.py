@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.outcome_models.inputs import Scaler, end_labels
+from cirl_gym.outcome_models.inputs import Scaler, end_labels, set_arrays, taken
 from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
 
@@ -51,12 +51,11 @@ class EndLines:
 
     def __post_init__(self) -> None:
         shape = self.scaler.mean.shape
+        set_arrays(self, "low", "high", "noise")
         for name in ("low", "high", "noise"):
-            array = np.array(getattr(self, name), dtype=np.float64)
+            array = getattr(self, name)
             if array.shape != shape:
                 raise ValueError(f"EndLines.{name} must have shape {shape}, got {array.shape}")
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
         if not (self.noise > 0).all():
             raise ValueError(f"EndLines.noise must be positive, got {self.noise}")
 
@@ -335,8 +334,8 @@ def _rate_inside(lines: EndLines, train: Batch) -> float:
 
 def _losses(head: EndHead, batch: Batch, raw: FloatArray) -> FloatArray:
     """``[E]`` summed log-loss of every episode (a surprise never costs infinity)."""
-    taken = np.take_along_axis(raw, batch.actions[..., None, None], axis=2)
-    p = np.clip(head(taken, batch.obs[:, :-1])[..., 0].astype(np.float64), 1e-9, 1 - 1e-9)
+    one = taken(raw, batch)[:, :, None]
+    p = np.clip(head(one, batch.obs[:, :-1])[..., 0].astype(np.float64), 1e-9, 1 - 1e-9)
     losses = -np.where(end_labels(batch) > 0, np.log(p), np.log1p(-p))
     summed: FloatArray = (losses * batch.mask).sum(axis=1)
     return summed
@@ -344,8 +343,9 @@ def _losses(head: EndHead, batch: Batch, raw: FloatArray) -> FloatArray:
 
 def _rows(lines: EndLines, batch: Batch, raw: FloatArray) -> _Rows:
     inputs = lines.inputs(raw, batch.obs[:, :-1])
-    taken = np.take_along_axis(inputs, batch.actions[..., None, None], axis=2)[:, :, 0]
-    return _Rows(torch.from_numpy(taken), torch.from_numpy(end_labels(batch)), torch.from_numpy(batch.mask))
+    return _Rows(
+        torch.from_numpy(taken(inputs, batch)), torch.from_numpy(end_labels(batch)), torch.from_numpy(batch.mask)
+    )
 
 
 def _priors(lines: EndLines, kind: EndKind, few: bool, n_actions: int, config: EndHeadConfig) -> Tensor:
@@ -409,7 +409,7 @@ def _report(
     rate = float(splits[0][0].terminated.sum() / splits[0][0].n_steps)
     for name, (batch, raw) in zip(("train", "validation"), splits, strict=True):
         every = head(raw, batch.obs[:, :-1])
-        p = np.take_along_axis(every, batch.actions[..., None], axis=2)[..., 0][batch.mask].astype(np.float64)
+        p = taken(every, batch)[batch.mask].astype(np.float64)
         ended = end_labels(batch)[batch.mask] > 0
         safe = np.clip(p, 1e-9, 1 - 1e-9)
         log_loss[name] = float(-np.log(np.where(ended, safe, 1 - safe)).mean())

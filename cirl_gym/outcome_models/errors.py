@@ -1,7 +1,13 @@
-"""How wrong an outcome model is: on what was done, and (where the truth is known) on what was not done."""
+"""How wrong an outcome model is: on what was done, and (where the truth is known) on what was not done.
+
+Several steps ahead a model is rolled on its own predictions: from a history h_t it predicts under a_t, takes its own
+prediction for the next observation, predicts under a_{t+1}, and so on. The k-th prediction is compared with the k-th
+outcome, noise included, wherever there is one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,8 +17,11 @@ import numpy.typing as npt
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.inputs import one_hot
-from cirl_gym.types import FloatArray
+from cirl_gym.outcome_models.inputs import one_hot, taken
+from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.worlds.exact import Futures, Patients, flipped_futures, taken_futures
+
+EPISODES_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
@@ -80,9 +89,8 @@ def factual_error(model: OutcomeModel, batch: Batch, feature_map: FeatureMap | N
         batch: episodes that the model was not fitted on, unless the training error is wanted.
         feature_map: phi; default: the ranges of the batch itself.
     """
-    every = model.predict(model.encode(batch)[:, :-1])
-    taken = np.take_along_axis(every, batch.actions[..., None, None], axis=2)[:, :, 0]
-    return _error(taken[batch.mask], batch.next_obs[batch.mask], feature_map or FeatureMap.from_batch(batch))
+    predicted = taken(model.predict(model.encode(batch)[:, :-1]), batch)[batch.mask]
+    return _error(predicted, batch.next_obs[batch.mask], feature_map or FeatureMap.from_batch(batch))
 
 
 def counterfactual_error(
@@ -107,3 +115,146 @@ def _error(
     squares = SquaredErrors(feature_map)
     squares.add(predicted, observed)
     return squares.error()
+
+
+def factual_ahead(
+    model: OutcomeModel,
+    batch: Batch,
+    feature_map: FeatureMap,
+    steps: int | None = None,
+    *,
+    episodes_at_once: int = EPISODES_AT_ONCE,
+) -> tuple[PredictionError, ...]:
+    """Errors 1..K steps ahead under the actions that were taken, over every history of every episode.
+
+    Args:
+        model: any outcome model.
+        batch: held-out episodes.
+        feature_map: phi.
+        steps: K; default: the longest number of actions. Steps at which no episode is left are not reported.
+        episodes_at_once: how many are rolled together; changes no result.
+
+    Raises:
+        ValueError: ``steps`` is below 1.
+    """
+    sums = _sums(batch, feature_map, steps)
+    for rows in _parts(len(batch), episodes_at_once):
+        part = batch.take(rows)
+        add_ahead(sums, model, part, taken_futures(part, len(sums)))
+    return _errors(sums)
+
+
+def flipped_ahead(
+    model: OutcomeModel,
+    batch: Batch,
+    patients: Patients,
+    feature_map: FeatureMap,
+    steps: int | None = None,
+    *,
+    episodes_at_once: int = EPISODES_AT_ONCE,
+) -> tuple[PredictionError, ...]:
+    """Errors 1..K steps ahead under the other action at every step, on the simulator's flipped-action test set.
+
+    One step ahead it is the error on actions not taken, with the same noise: the noise-free oracle's error on the very
+    same rows (the same call with the oracle as the model) is what nobody can do better than on average.
+
+    Args:
+        model: any outcome model of the simulator's features and actions.
+        batch: what was seen of ``patients``.
+        patients: of :mod:`cirl_gym.worlds.exact`.
+        feature_map: phi.
+        steps: K; default: the longest number of actions.
+        episodes_at_once: how many are rolled together; changes no result.
+
+    Raises:
+        ValueError: ``steps`` is below 1, or the batch is not of these patients.
+    """
+    sums = _sums(batch, feature_map, steps)
+    for rows in _parts(len(batch), episodes_at_once):
+        part = batch.take(rows)
+        add_ahead(sums, model, part, flipped_futures(patients.take(rows), part, len(sums)))
+    return _errors(sums)
+
+
+def unchanged_ahead(batch: Batch, feature_map: FeatureMap, steps: int | None = None) -> tuple[PredictionError, ...]:
+    """Errors 1..K steps ahead of "nothing changes": x_{t+k} = x_t, on the rows of :func:`factual_ahead`."""
+    sums = _sums(batch, feature_map, steps)
+    for k, squares in enumerate(sums, start=1):
+        there = batch.seen[:, k:]
+        squares.add(batch.obs[:, :-k][there], batch.obs[:, k:][there])
+    return _errors(sums)
+
+
+def add_ahead(sums: list[SquaredErrors], model: OutcomeModel, batch: Batch, futures: Futures) -> None:
+    """Roll a model along futures of a batch and count its k-th prediction in ``sums[k - 1]``."""
+    states = model.encode(batch)[futures.episode, futures.step]
+    for k, (rows, predicted) in enumerate(_rolled(model, states, futures)):
+        sums[k].add(predicted, futures.outcomes[rows, k])
+
+
+@dataclass(frozen=True)
+class CourseGap:
+    """How far the mean course of roll-outs is from the mean course of the same patients in the simulator."""
+
+    largest: tuple[float, ...]
+    """Per outcome, the largest difference at any step, on the scale of phi."""
+    step: tuple[int, ...]
+    """Per outcome, after how many actions that was."""
+    relative: tuple[float, ...]
+    """Per outcome, the largest difference as a share of the simulator's mean phi, over the steps where that is at least
+    a hundredth of the range; 0 where it never is."""
+    steps: int
+    """Steps compared: as long as the course of a patient in ten goes on."""
+
+
+def course_gap(model: OutcomeModel, start: Float32Array, futures: Futures, feature_map: FeatureMap) -> CourseGap:
+    """Compare mean courses from the start, step by step over the patients whose true course still goes on.
+
+    Args:
+        model: rolled on its own predictions.
+        start: ``[R, d]`` first observations of the rows of ``futures``.
+        futures: from the start (:func:`cirl_gym.worlds.exact.constant_futures`).
+        feature_map: phi.
+    """
+    gaps: list[FloatArray] = []
+    shares: list[FloatArray] = []
+    for k, (rows, predicted) in enumerate(_rolled(model, model.start(start), futures)):
+        if len(rows) < 0.1 * len(start):
+            break
+        true = feature_map(futures.outcomes[rows, k]).mean(axis=0)
+        gap = np.abs(feature_map(predicted).mean(axis=0) - true)
+        gaps.append(gap)
+        shares.append(np.where(true >= 0.01, gap / np.maximum(true, 0.01), 0.0))
+    course, relative = np.stack(gaps), np.stack(shares).max(axis=0)
+    largest, step = course.max(axis=0), course.argmax(axis=0) + 1
+    return CourseGap(tuple(map(float, largest)), tuple(map(int, step)), tuple(map(float, relative)), len(course))
+
+
+def _rolled(model: OutcomeModel, states: Float32Array, futures: Futures) -> Iterator[tuple[IntArray, Float32Array]]:
+    """For k = 1..K the rows ``[n]`` that have a k-th outcome and the model's prediction of it ``[n, d]``."""
+    rows = np.arange(len(futures.episode))
+    for k in range(futures.steps):
+        going = futures.live[rows, k]
+        rows, states = rows[going], states[going]
+        if len(rows) == 0:
+            return
+        actions = futures.actions[rows, k]
+        predicted = model.predict(states)[np.arange(len(rows)), actions]
+        yield rows, predicted
+        if k + 1 < futures.steps:
+            states = model.advance(states, actions, predicted)
+
+
+def _parts(n: int, size: int) -> list[IntArray]:
+    return [np.arange(first, min(first + size, n)) for first in range(0, n, size)]
+
+
+def _sums(batch: Batch, feature_map: FeatureMap, steps: int | None) -> list[SquaredErrors]:
+    longest = int(batch.lengths.max())
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps ahead must be at least 1, got {steps}")
+    return [SquaredErrors(feature_map) for _ in range(longest if steps is None else min(steps, longest))]
+
+
+def _errors(sums: list[SquaredErrors]) -> tuple[PredictionError, ...]:
+    return tuple(squares.error() for squares in sums if squares.n)

@@ -15,7 +15,7 @@ from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.correction import CorrectionFit, fit_correction, treatment_weights
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, EndReport, fit_end_head
 from cirl_gym.outcome_models.errors import factual_error
-from cirl_gym.outcome_models.inputs import KINDS, Kind, NetworkKind, Scaler
+from cirl_gym.outcome_models.inputs import KINDS, Kind, NetworkKind, Scaler, taken
 from cirl_gym.outcome_models.law import (
     AutoregressionConfig,
     AutoregressionFit,
@@ -25,7 +25,7 @@ from cirl_gym.outcome_models.law import (
     usual_share,
     without_law,
 )
-from cirl_gym.outcome_models.limits import HardLimits, OutcomeSpec, ResidualNoise, outcome_bounds
+from cirl_gym.outcome_models.limits import UNLIMITED, HardLimits, OutcomeSpec, ResidualNoise, outcome_bounds
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.networks import (
     CRNConfig,
@@ -125,7 +125,7 @@ def residual_noise(
 def _residuals(model: OutcomeModel, batch: Batch, limits: tuple[HardLimits, ...]) -> tuple[FloatArray, BoolArray]:
     """``[R, d]`` outcomes minus expected outcomes, and where they say something of the noise."""
     every = model.predict(model.encode(batch)[:, :-1])
-    predicted = np.take_along_axis(every, batch.actions[..., None, None], axis=2)[:, :, 0][batch.mask]
+    predicted = taken(every, batch)[batch.mask]
     outcomes = batch.next_obs[batch.mask].astype(np.float64)
     free = np.stack([limit.side(column) == 0 for limit, column in zip(limits, outcomes.T, strict=True)], axis=1)
     return outcomes - predicted, free
@@ -282,7 +282,7 @@ def _fit_one(
 def _persistence(train: Batch) -> AutoregressionFit:
     """In place of a fitted law: nothing changes."""
     law = LinearLaw.persistence(len(train.features), train.n_actions)
-    none = tuple(HardLimits(-np.inf, np.inf) for _ in train.features)
+    none = (UNLIMITED,) * len(train.features)
     return AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, none, *outcome_bounds(train))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,21 @@ import numpy.typing as npt
 from cirl_gym.data.batch import Batch
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 NetworkKind = Literal["crn", "rmsn", "mb_h", "mb_x"]
 """Kinds of learned outcome models with a network: CRN, RMSN, MB(h), MB(x)."""
 Kind = Literal["ar", NetworkKind]
 """Kinds of learned outcome models: the linear law alone, or with a network that corrects it."""
 NETWORK_KINDS: tuple[NetworkKind, ...] = get_args(NetworkKind)
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def set_arrays(record: object, *names: str) -> None:
+    """Make fields of a frozen record read-only float64 arrays of their own."""
+    for name in names:
+        array = np.array(getattr(record, name), dtype=np.float64)
+        array.setflags(write=False)
+        object.__setattr__(record, name, array)
 
 
 @dataclass(frozen=True)
@@ -37,15 +46,14 @@ class Scaler:
     """``[d]`` raw units, 0 where the value itself is scaled; default: 0 everywhere."""
 
     def __post_init__(self) -> None:
-        mean, scale = (np.array(value, dtype=np.float64) for value in (self.mean, self.scale))
-        offset = np.zeros_like(mean) if self.offset is None else np.array(self.offset, dtype=np.float64)
+        if self.offset is None:
+            object.__setattr__(self, "offset", np.zeros_like(self.mean))
+        set_arrays(self, "mean", "scale", "offset")
+        mean, scale, offset = self.mean, self.scale, self.offset
         if mean.ndim != 1 or mean.shape != scale.shape or not (scale > 0).all() or not np.isfinite(mean).all():
             raise ValueError(f"Scaler: mean and scale must be [d] with positive scales, got {mean} and {scale}")
-        if offset.shape != mean.shape or not (offset >= 0).all():
+        if offset is None or offset.shape != mean.shape or not (offset >= 0).all():
             raise ValueError(f"Scaler: offset must be [d] and not negative, got {offset}")
-        for name, array in (("mean", mean), ("scale", scale), ("offset", offset)):
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
 
     @classmethod
     def from_batch(cls, train: Batch) -> Scaler:
@@ -77,6 +85,12 @@ class Scaler:
                 self.offset > 0, np.log(np.maximum(obs, 0.0) + np.where(self.offset > 0, self.offset, 1.0)), obs
             )
         return ((obs - self.mean) / self.scale).astype(np.float32)
+
+
+def taken(values: npt.NDArray[ScalarT], batch: Batch) -> npt.NDArray[ScalarT]:
+    """``[N, T, ..]`` of the actions that were taken, for values ``[N, T, A, ..]`` of every action."""
+    places = batch.actions.reshape(*batch.actions.shape, *(1,) * (values.ndim - 2))
+    return np.take_along_axis(values, places, axis=2)[:, :, 0]
 
 
 def one_hot(actions: IntArray, n_actions: int) -> Float32Array:

@@ -1,4 +1,15 @@
-"""A linear law of the next observation, and the outcome model that is nothing else ("AR")."""
+"""A linear law of the next observation, fitted in closed form: ridge regression on past observations and actions.
+
+The number of lags and the ridge strength are chosen by the error on the validation episodes. What is fitted is the
+change x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. A
+feature whose outcomes pile up at a limit is fitted as censored there if that lowers its validation error.
+
+Two kinds of features take no part in fitting. What is known beforehand, what was observed of another feature one step
+earlier (:func:`cirl_gym.data.outcomes.with_lags`), is what is observed now, whatever is done: left in, an error that
+any weak ridge makes zero draws the choice of strength away from what the others need. And what changes in proportion to
+its size (tumours that grow and shrink by shares, skewed laboratory values) is left to a network, since no line through
+raw values says "half of it".
+"""
 
 from __future__ import annotations
 
@@ -10,8 +21,8 @@ import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import before
-from cirl_gym.outcome_models.inputs import Scaler, Window
-from cirl_gym.outcome_models.limits import HardLimits, censored_regression, hard_limits, outcome_bounds
+from cirl_gym.outcome_models.inputs import Scaler, Window, set_arrays
+from cirl_gym.outcome_models.limits import UNLIMITED, HardLimits, censored_regression, hard_limits, outcome_bounds
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 
@@ -34,12 +45,11 @@ class LinearLaw:
 
     def __post_init__(self) -> None:
         d, a, s = self.window.n_features, self.window.n_actions, self.window.size
+        set_arrays(self, "intercept", "coefficients", "effects")
         for name, shape in (("intercept", (d,)), ("coefficients", (s, d)), ("effects", (a, d))):
-            array = np.array(getattr(self, name), dtype=np.float64)
+            array = getattr(self, name)
             if array.shape != shape or not np.isfinite(array).all():
                 raise ValueError(f"LinearLaw.{name} must be finite with shape {shape}, got shape {array.shape}")
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
 
     @classmethod
     def persistence(cls, n_features: int, n_actions: int) -> LinearLaw:
@@ -64,12 +74,22 @@ class LinearLaw:
         return outcome
 
 
-# MERGED: Fitting the linear law: ridge regression on the last L observations and one-hot actions, in closed form.
-#
-# Order and ridge strength are chosen by the error on the validation episodes. What is fitted is the change
-# x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. A
-# feature
-# whose outcomes pile up at a limit is fitted as censored there if that lowers its validation error.
+def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...]) -> list[tuple[FloatArray, FloatArray]]:
+    """Weights ``[F, k]`` and intercepts ``[k]`` for every strength from one eigendecomposition.
+
+    Minimises mean |targets - intercept - design . weights|^2 + strength |weights|^2; strength 0 gives the solution of
+    least norm. The intercept is not shrunk.
+    """
+    n, centre, level = len(design), design.mean(axis=0), targets.mean(axis=0)
+    values, vectors = np.linalg.eigh((design - centre).T @ (design - centre) / n)
+    cross = vectors.T @ ((design - centre).T @ (targets - level)) / n
+    solutions = []
+    for strength in strengths:
+        smallest = 1e-10 * max(float(values[-1]), 1e-300)
+        inverse = np.where(values > smallest, 1.0 / np.maximum(values + strength, smallest), 0.0)
+        weights = vectors @ (inverse[:, None] * cross)
+        solutions.append((weights, level - centre @ weights))
+    return solutions
 
 
 @dataclass(frozen=True)
@@ -126,42 +146,6 @@ class _Table:
     """``[R]`` which episode a row is of."""
 
 
-def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionConfig) -> AutoregressionFit:
-    """Fit on the training episodes, choose by the validation episodes.
-
-    The smallest order whose validation error is within one standard error (paired by episode) of the best is taken,
-    and in it the best strength.
-    """
-    scaler = Scaler.from_batch(train)
-    window = Window(config.max_order, len(train.features), train.n_actions)
-    inputs = _inputs(window, scaler, train)
-    # A column that never varies (an action never seen at some lag) carries nothing: it is centred and left at 0.
-    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
-    spread = np.where(spread > 1e-9, spread, 1.0)
-    rows = _table(inputs, scaler, train, centre, spread)
-    held_out = _table(_inputs(window, scaler, validation), scaler, validation, centre, spread)
-
-    raw_outcomes = train.next_obs[train.mask].astype(np.float64)
-    limits = [hard_limits(column) for column in raw_outcomes.T]
-    sides = np.stack([limit.side(column) for limit, column in zip(limits, raw_outcomes.T, strict=True)], axis=1)
-    low, high = outcome_bounds(train)
-    search = _Search(rows, held_out, sides, scaler(low).astype(np.float64), scaler(high).astype(np.float64))
-    order, strength, weights, intercept = search.choose(window, config)
-    columns = _columns(window, order)
-    censored = []
-    for j, limit in enumerate(limits):
-        kept = False
-        if limit.any:
-            weights[:, j], intercept[j], kept = search.censored(j, columns, strength)
-        if kept:
-            low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
-        censored.append(limit if kept else HardLimits(-np.inf, np.inf))
-    weights = weights / spread[columns, None]
-    intercept = intercept - centre[columns] @ weights
-    law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
-    return AutoregressionFit(law, scaler, order, strength, tuple(censored), low, high)
-
-
 class _Search:
     """Solving and scoring on one pair of tables, in scaled units."""
 
@@ -199,8 +183,8 @@ class _Search:
             free = self.sides[:, j] == 0
             off_limit = ridge(design[free], self.change[free, j : j + 1], strengths)
             for (weights, intercept), (alone, level) in zip(everywhere, off_limit, strict=True):
-                plain = self.loss_of(j, columns, weights[:, j], intercept[j]).mean()
-                if self.loss_of(j, columns, alone[:, 0], level[0]).mean() < plain:
+                plain = self.loss(columns, weights[:, j], intercept[j], j).mean()
+                if self.loss(columns, alone[:, 0], level[0], j).mean() < plain:
                     weights[:, j], intercept[j] = alone[:, 0], level[0]
         return [(strength, *solution) for strength, solution in zip(strengths, everywhere, strict=True)]
 
@@ -213,41 +197,22 @@ class _Search:
         penalty = np.concatenate([[0.0], np.full(len(columns), max(strength, 1e-10))])
         begin = np.concatenate([start, alone[:, 0]])
         solution = censored_regression(full, self.change[:, j], self.sides[:, j], penalty, begin)
-        error = self.loss_of(j, columns, solution[1:], float(solution[0])).mean()
-        if error < self.loss_of(j, columns, plain[:, 0], float(level[0])).mean():
+        error = self.loss(columns, solution[1:], float(solution[0]), j).mean()
+        if error < self.loss(columns, plain[:, 0], float(level[0]), j).mean():
             return solution[1:], float(solution[0]), True
         return plain[:, 0], float(level[0]), False
 
-    def loss(self, columns: IntArray, weights: FloatArray, intercept: FloatArray) -> FloatArray:
-        """``[R, d]`` squared validation errors inside the bounds, in units of the usual change."""
-        predicted = self.held_out.current + self.held_out.design[:, columns] @ weights + intercept
-        squares: FloatArray = (np.clip(predicted, self.low, self.high) - self.held_out.outcomes) ** 2 / self.unit
+    def loss(
+        self, columns: IntArray, weights: FloatArray, intercept: FloatArray | float, which: int | slice = slice(None)
+    ) -> FloatArray:
+        """``[R, d]`` squared validation errors inside the bounds, in units of the usual change; ``[R]`` of one feature.
+
+        Weights are ``[F, d]``, or ``[F]`` where ``which`` is the number of a feature.
+        """
+        predicted = self.held_out.current[:, which] + self.held_out.design[:, columns] @ weights + intercept
+        errors = np.clip(predicted, self.low[which], self.high[which]) - self.held_out.outcomes[:, which]
+        squares: FloatArray = errors**2 / self.unit[which]
         return squares
-
-    def loss_of(self, j: int, columns: IntArray, weights: FloatArray, intercept: float) -> FloatArray:
-        """``[R]`` the same of one feature."""
-        predicted = self.held_out.current[:, j] + self.held_out.design[:, columns] @ weights + intercept
-        clipped = np.clip(predicted, self.low[j], self.high[j])
-        squares: FloatArray = (clipped - self.held_out.outcomes[:, j]) ** 2 / self.unit[j]
-        return squares
-
-
-def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...]) -> list[tuple[FloatArray, FloatArray]]:
-    """Weights ``[F, k]`` and intercepts ``[k]`` for every strength from one eigendecomposition.
-
-    Minimises mean |targets - intercept - design . weights|^2 + strength |weights|^2; strength 0 gives the solution of
-    least norm. The intercept is not shrunk.
-    """
-    n, centre, level = len(design), design.mean(axis=0), targets.mean(axis=0)
-    values, vectors = np.linalg.eigh((design - centre).T @ (design - centre) / n)
-    cross = vectors.T @ ((design - centre).T @ (targets - level)) / n
-    solutions = []
-    for strength in strengths:
-        smallest = 1e-10 * max(float(values[-1]), 1e-300)
-        inverse = np.where(values > smallest, 1.0 / np.maximum(values + strength, smallest), 0.0)
-        weights = vectors @ (inverse[:, None] * cross)
-        solutions.append((weights, level - centre @ weights))
-    return solutions
 
 
 def _inputs(window: Window, scaler: Scaler, batch: Batch) -> FloatArray:
@@ -300,12 +265,40 @@ def _raw_law(window: Window, scaler: Scaler, weights: FloatArray, intercept: Flo
     return LinearLaw(window, intercept, np.concatenate([covariates, doses[:past]]), doses[past:])
 
 
-# MERGED: The linear law where features are known beforehand: what was observed of another one step earlier.
-#
-# :func:`cirl_gym.data.outcomes.with_lags` adds such features. What they will be is what is observed now, whatever is
-# done, so they take no part in fitting: the law of the others, its order and its strength are what they would be
-# without them. (Left in, an error that any weak ridge makes zero draws the choice of strength away from what the
-# others need.)
+def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionConfig) -> AutoregressionFit:
+    """Fit on the training episodes, choose by the validation episodes.
+
+    The smallest order whose validation error is within one standard error (paired by episode) of the best is taken,
+    and in it the best strength.
+    """
+    scaler = Scaler.from_batch(train)
+    window = Window(config.max_order, len(train.features), train.n_actions)
+    inputs = _inputs(window, scaler, train)
+    # A column that never varies (an action never seen at some lag) carries nothing: it is centred and left at 0.
+    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
+    spread = np.where(spread > 1e-9, spread, 1.0)
+    rows = _table(inputs, scaler, train, centre, spread)
+    held_out = _table(_inputs(window, scaler, validation), scaler, validation, centre, spread)
+
+    raw_outcomes = train.next_obs[train.mask].astype(np.float64)
+    limits = [hard_limits(column) for column in raw_outcomes.T]
+    sides = np.stack([limit.side(column) for limit, column in zip(limits, raw_outcomes.T, strict=True)], axis=1)
+    low, high = outcome_bounds(train)
+    search = _Search(rows, held_out, sides, scaler(low).astype(np.float64), scaler(high).astype(np.float64))
+    order, strength, weights, intercept = search.choose(window, config)
+    columns = _columns(window, order)
+    censored = []
+    for j, limit in enumerate(limits):
+        better = False
+        if limit.any:
+            weights[:, j], intercept[j], better = search.censored(j, columns, strength)
+        if better:
+            low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
+        censored.append(limit if better else UNLIMITED)
+    weights = weights / spread[columns, None]
+    intercept = intercept - centre[columns] @ weights
+    law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
+    return AutoregressionFit(law, scaler, order, strength, tuple(censored), low, high)
 
 
 def known_lags(batch: Batch) -> dict[int, int]:
@@ -317,50 +310,42 @@ def known_lags(batch: Batch) -> dict[int, int]:
 
 
 def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> AutoregressionFit:
-    """:func:`~cirl_gym.outcome_models.law.fit_autoregression`, features that are known lags left out."""
+    """:func:`fit_autoregression`, features that are known lags left out."""
     known = known_lags(train)
     if not known:
         return fit_autoregression(train, validation, config)
-    kept = [i for i in range(len(train.features)) if i not in known]
-    fit = fit_autoregression(_of(train, kept), _of(validation, kept), config)
+    free = [i for i in range(len(train.features)) if i not in known]
+    fit = fit_autoregression(_of(train, free), _of(validation, free), config)
     lags, now = list(known), list(known.values())
     low, high = outcome_bounds(train)
-    low[kept], high[kept] = fit.low, fit.high
+    low[free], high[free] = fit.low, fit.high
     low[lags], high[lags] = low[now], high[now]
-    limits = dict(zip(kept, fit.limits, strict=True))
+    limits = dict(zip(free, fit.limits, strict=True))
     return replace(
         fit,
-        law=_wider(fit.law, kept, known),
+        law=_wider(fit.law, free, known),
         scaler=Scaler.from_batch(train),
-        limits=tuple(limits.get(i, HardLimits(-np.inf, np.inf)) for i in range(len(train.features))),
+        limits=tuple(limits.get(i, UNLIMITED) for i in range(len(train.features))),
         low=low,
         high=high,
     )
 
 
-def _of(batch: Batch, kept: Sequence[int]) -> Batch:
-    return replace(batch, obs=batch.obs[..., kept], features=tuple(batch.features[i] for i in kept))
+def _of(batch: Batch, free: Sequence[int]) -> Batch:
+    return replace(batch, obs=batch.obs[..., free], features=tuple(batch.features[i] for i in free))
 
 
-def _wider(law: LinearLaw, kept: Sequence[int], known: dict[int, int]) -> LinearLaw:
-    """The law of the kept features, and of the known ones that they are what is observed now."""
-    d = len(kept) + len(known)
+def _wider(law: LinearLaw, free: Sequence[int], known: dict[int, int]) -> LinearLaw:
+    """The law of the other features, and of the known ones that they are what is observed now."""
+    d = len(free) + len(known)
     window = Window(law.window.order, d, law.window.n_actions)
-    rows = [lag * d + i for lag in range(window.order) for i in kept] + list(range(window.covariates, window.size))
+    rows = [lag * d + i for lag in range(window.order) for i in free] + list(range(window.covariates, window.size))
     intercept, effects = np.zeros(d), np.zeros((window.n_actions, d))
     coefficients = np.zeros((window.size, d))
-    intercept[kept], effects[:, kept] = law.intercept, law.effects
-    coefficients[np.ix_(rows, kept)] = law.coefficients
+    intercept[free], effects[:, free] = law.intercept, law.effects
+    coefficients[np.ix_(rows, free)] = law.coefficients
     coefficients[list(known.values()), list(known)] = 1.0
     return LinearLaw(window, intercept, coefficients, effects)
-
-
-# MERGED: Features that change in proportion to their size: tumours that grow and shrink by shares, skewed laboratory
-# values.
-#
-# For them a network predicts the share by which the current value changes, from its logarithm; there is no linear law
-# to
-# correct, since no line through raw values says "half of it".
 
 
 def relative_columns(train: Batch, names: Sequence[str]) -> BoolArray:
@@ -386,7 +371,6 @@ def without_law(fit: AutoregressionFit, train: Batch, relative: BoolArray) -> Au
     found = [hard_limits(column) for column in train.next_obs[train.mask].astype(np.float64).T]
     low = np.array([max(a, limit.low) if own else a for a, limit, own in zip(fit.low, found, relative, strict=True)])
     high = np.array([min(b, limit.high) if own else b for b, limit, own in zip(fit.high, found, relative, strict=True)])
-    free = HardLimits(-np.inf, np.inf)
     return replace(
         fit,
         law=LinearLaw(
@@ -396,7 +380,7 @@ def without_law(fit: AutoregressionFit, train: Batch, relative: BoolArray) -> Au
             np.where(relative, 0.0, law.effects),
         ),
         scaler=fit.scaler.with_logarithms(train, relative),
-        limits=tuple(free if own else limit for limit, own in zip(fit.limits, relative, strict=True)),
+        limits=tuple(UNLIMITED if own else limit for limit, own in zip(fit.limits, relative, strict=True)),
         low=low,
         high=high,
     )

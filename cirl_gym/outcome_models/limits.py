@@ -1,7 +1,12 @@
-"""Outcomes that stop at a hard limit: a linear law seen through a floor or a ceiling (a Tobit regression).
+"""What is known of outcomes whatever model predicts them: hard limits, bounds, and how they scatter.
 
 In the simulator x and z cannot fall below 0, so that a third of all z are 0 although the linear law says -1 or -2. A
-plain regression bends towards those rows and is wrong everywhere. Here such a row only says "at or beyond the limit".
+plain regression bends towards those rows and is wrong everywhere. Seen through a floor or a ceiling (a Tobit
+regression), such a row only says "at or beyond the limit".
+
+Outcomes scatter around expected ones by each feature's own law of residuals, joined in a Gaussian copula: standard
+normal numbers are mixed so that they correlate as the residuals' normal scores do, and each is then read off the
+quantiles of its own feature's residuals, so that skewed and heavy-tailed noise stays so.
 """
 
 from __future__ import annotations
@@ -14,16 +19,27 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import rankdata
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.outcome_models.inputs import set_arrays
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
 FEWEST_AT_LIMIT = 10
 """So many outcomes must share the very same extreme value before it counts as a limit."""
 FEWEST_FREE = 20
 """So many outcomes must lie inside the limits before a law can be read off them."""
-
-
 _FAR = 6.0
 """So many deviations from a limit it no longer matters."""
+GRID: FloatArray = np.linspace(-2.5, 2.5, 41)
+"""Normal scores at which quantiles are kept; beyond them the outermost slope goes on."""
+FEWEST = 200
+"""So many residuals must be known before their own quantiles are better than a normal law's."""
+
+
+WIDENING = 1.5
+"""How many observed ranges the bounds go beyond them on either side.
+
+Wide enough for courses that no expert lets happen: in the simulator, treating at every step doubles the side effects
+that experts were seen to accept. Narrow enough to keep what a planner can imagine within sight of the data.
+"""
 
 
 def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, ceiling: FloatArray) -> FloatArray:
@@ -77,6 +93,9 @@ class HardLimits:
         return (outcomes >= self.high).astype(np.int64) - (outcomes <= self.low).astype(np.int64)
 
 
+UNLIMITED = HardLimits(-np.inf, np.inf)
+
+
 def hard_limits(outcomes: FloatArray) -> HardLimits:
     """The limits at which outcomes ``[n]`` pile up, if they do and enough lie between."""
     low, high = float(outcomes.min()), float(outcomes.max())
@@ -85,7 +104,7 @@ def hard_limits(outcomes: FloatArray) -> HardLimits:
         high if (outcomes == high).sum() >= FEWEST_AT_LIMIT else np.inf,
     )
     free = (limits.side(outcomes) == 0).sum()
-    return limits if free >= max(FEWEST_FREE, 0.05 * len(outcomes)) else HardLimits(-np.inf, np.inf)
+    return limits if free >= max(FEWEST_FREE, 0.05 * len(outcomes)) else UNLIMITED
 
 
 def censored_regression(
@@ -129,19 +148,6 @@ def censored_regression(
     return weights
 
 
-# MERGED: How observed outcomes scatter around expected ones: each feature's own law of residuals, and how they go
-# together.
-#
-# A Gaussian copula: standard normal numbers are mixed so that they correlate as the residuals' normal scores do, and
-# each
-# is then read off the quantiles of its own feature's residuals, so that skewed and heavy-tailed noise stays so.
-
-GRID: FloatArray = np.linspace(-2.5, 2.5, 41)
-"""Normal scores at which quantiles are kept; beyond them the outermost slope goes on."""
-FEWEST = 200
-"""So many residuals must be known before their own quantiles are better than a normal law's."""
-
-
 @dataclass(frozen=True)
 class ResidualNoise:
     """From standard normal numbers to residuals.
@@ -156,10 +162,7 @@ class ResidualNoise:
     """``[d, d]`` lower triangle of a correlation matrix's Cholesky root."""
 
     def __post_init__(self) -> None:
-        for name in ("quantiles", "mixing"):
-            array = np.array(getattr(self, name), dtype=np.float64)
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
+        set_arrays(self, "quantiles", "mixing")
         d = self.mixing.shape[-1]
         if self.mixing.shape != (d, d) or self.quantiles.shape != (len(GRID), d):
             raise ValueError(f"ResidualNoise: {self.quantiles.shape} and {self.mixing.shape} do not go together")
@@ -227,16 +230,6 @@ def _root(correlation: FloatArray) -> FloatArray:
     return exact
 
 
-# MERGED: What is known of the outcomes whatever model predicts them: names, limits and noise.
-
-WIDENING = 1.5
-"""How many observed ranges the bounds go beyond them on either side.
-
-Wide enough for courses that no expert lets happen: in the simulator, treating at every step doubles the side effects
-that experts were seen to accept. Narrow enough to keep what a planner can imagine within sight of the data.
-"""
-
-
 @dataclass(frozen=True)
 class OutcomeSpec:
     """Names, bounds and noise of d outcomes.
@@ -271,18 +264,13 @@ class OutcomeSpec:
         object.__setattr__(self, "relative", tuple(self.relative))
         if not set(self.relative) <= set(self.features):
             raise ValueError(f"OutcomeSpec: {self.relative} are not all features; those are {self.features}")
-        for name in ("low", "high", "noise_scale"):
-            array = np.array(getattr(self, name), dtype=np.float64)
-            if array.shape != (len(self.features),) or not np.isfinite(array).all():
-                raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} finite numbers, got {array}")
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
-        for name in ("floor", "ceiling"):
-            array = np.array(getattr(self, name), dtype=np.float64)
-            if array.shape != (len(self.features),) or np.isnan(array).any():
-                raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} numbers, got {array}")
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
+        finite, limits = ("low", "high", "noise_scale"), ("floor", "ceiling")
+        set_arrays(self, *finite, *limits)
+        for name in (*finite, *limits):
+            array, which = getattr(self, name), "finite numbers" if name in finite else "numbers"
+            wrong = np.isnan(array) if name in limits else ~np.isfinite(array)
+            if array.shape != (len(self.features),) or wrong.any():
+                raise ValueError(f"OutcomeSpec.{name} must be {len(self.features)} {which}, got {array}")
         if (self.low > self.high).any() or (self.noise_scale < 0).any():
             raise ValueError(f"OutcomeSpec: low must not exceed high and noise not be negative, got {self}")
 

@@ -1,4 +1,4 @@
-"""Walking histories step by step: what every outcome model needs and none should write again."""
+"""The simulator itself as an outcome model, so that the error of a model and that of IRL can be told apart."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from cirl_gym.outcome_models.limits import clipped_mean
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters, TumourState
-
-# MERGED: The simulator itself as an outcome model, so that the model's error and IRL's error can be told apart.
 
 
 class OracleModel:

@@ -7,18 +7,16 @@
 from importlib import import_module
 from typing import Any
 
-_HOMES = {
-    **dict.fromkeys(
-        ("Parameter", "Search", "Tuning", "TuningConfig", "TrialRow", "load_search", "read_tuned", "shown"),
-        "cirl_gym.tuning.search",
-    ),
-    "tune": "cirl_gym.tuning.study",
+_NAMES = {
+    "search": "Parameter Search Tuning TuningConfig TrialRow load_search read_tuned shown",
+    "study": "tune",
 }
+_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'cirl_gym.tuning' has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -12,13 +12,6 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
-from cirl_gym.diagnostics.ahead import (
-    CourseGap,
-    course_gap,
-    factual_ahead,
-    flipped_ahead,
-    unchanged_ahead,
-)
 from cirl_gym.diagnostics.calibration import (
     Coverage,
     EndCalibration,
@@ -39,7 +32,15 @@ from cirl_gym.diagnostics.probe import (
     support,
     treatment_probe,
 )
-from cirl_gym.outcome_models.errors import PredictionError, counterfactual_error
+from cirl_gym.outcome_models.errors import (
+    CourseGap,
+    PredictionError,
+    counterfactual_error,
+    course_gap,
+    factual_ahead,
+    flipped_ahead,
+    unchanged_ahead,
+)
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.exact import Patients, constant_futures

@@ -7,8 +7,7 @@ import pytest
 from outcome_batches import ConfoundedDoctor
 
 from cirl_gym.data.rollout import rollout
-from cirl_gym.diagnostics.ahead import flipped_ahead
-from cirl_gym.outcome_models.errors import factual_error
+from cirl_gym.outcome_models.errors import factual_error, flipped_ahead
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.outcome_models.oracle import OracleModel

@@ -12,7 +12,6 @@ from outcome_batches import ConfoundedDoctor, confounded, linear_system, random_
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import rollout
-from cirl_gym.diagnostics.ahead import course_gap, factual_ahead, flipped_ahead, unchanged_ahead
 from cirl_gym.diagnostics.calibration import end_calibration, interval_coverage, member_predictions
 from cirl_gym.diagnostics.probe import (
     data_range,
@@ -23,7 +22,14 @@ from cirl_gym.diagnostics.probe import (
     support,
     treatment_probe,
 )
-from cirl_gym.outcome_models.errors import SquaredErrors, factual_error
+from cirl_gym.outcome_models.errors import (
+    SquaredErrors,
+    course_gap,
+    factual_ahead,
+    factual_error,
+    flipped_ahead,
+    unchanged_ahead,
+)
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.exact import Patients, PatientsWorld, constant_futures
 from cirl_gym.worlds.tumour import TumourParameters
