@@ -2,9 +2,9 @@
 
 :func:`fit_outcome_model` fits any kind: a linear law, and a network (CRN, RMSN, MB(h), MB(x)) that corrects it where
 that predicts better; :func:`save_model` and :func:`load_model` keep one as a file; :class:`OracleModel` is the
-simulator in its place; :class:`MaskedModel` adds rules about which actions are allowed; :func:`factual_error` and its neighbours
-say how wrong a model is. This is the only place in cirl_gym that needs torch: the names below are loaded when they are
-first used.
+simulator in its place; :class:`MaskedModel` adds rules about which actions are allowed; :func:`factual_error` and its
+neighbours say how wrong a model is. This is the only place in cirl_gym that needs torch: the names below are loaded
+when they are first used.
 """
 
 from importlib import import_module
