@@ -123,7 +123,6 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
     """The fields of :class:`irl.result.result.Result` that follow from the fit alone."""
     names, posterior, identified = found.feature_map.features, found.posterior, found.identified
     ranges = zip(names, zip(identified.low, identified.high, strict=True), strict=True)
-    curve = identified.profile
     recovered = found.agent.mu(found.weights, splits[0].start, _SEARCHED)
     return {
         "features": names,
@@ -134,7 +133,7 @@ def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
             minimum=identified.minimum,
             tolerance=identified.tolerance,
             not_identifiable=dict(identified.not_identifiable),
-            profile=() if curve is None else tuple(map(tuple, np.column_stack([curve.w, curve.regret]).tolist())),
+            profile=() if identified.profile is None else tuple(map(tuple, identified.profile.tolist())),
         ),
         "mu_expert": found.mu_expert.mean,
         "margin": found.loop.margin,

@@ -1,4 +1,5 @@
-"""How well chosen actions match the expert's, recovered weights the true ones (paper, appendix H), intervals the truth.
+"""How well chosen actions match the expert's, recovered weights the true ones (paper, appendix H), intervals the truth,
+and what a policy earns in the simulator under stated weights.
 
 Chosen actions are ``[N, T]`` arrays along the batch's own histories (see :func:`cirl_gym.data.rollout.act_along`); what
 stands on padding is never looked at.
@@ -19,6 +20,9 @@ from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
 from irl.preferences.likelihood import constant_chances
+
+RETURN_EPISODES = 500
+"""Patients of a return."""
 
 
 def agreement(chosen: IntArray, batch: Batch) -> BoolArray:
@@ -42,11 +46,6 @@ def accuracy(chosen: IntArray, batch: Batch) -> float:
     The paper numbers the actions 1..T here and 0..T-1 elsewhere; either way every action taken counts once.
     """
     return _episode_mean(agreement(chosen, batch), batch)
-
-
-def step_accuracy(chosen: IntArray, batch: Batch) -> float:
-    """Share of all steps in which the chosen action is the one taken: long episodes count more than in appendix H."""
-    return float(agreement(chosen, batch).sum() / batch.n_steps)
 
 
 def accuracy_by_step(chosen: IntArray, batch: Batch) -> FloatArray:
@@ -108,9 +107,7 @@ def weight_error(w: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
     Raises:
         ValueError: lengths differ, or one of them is zero or not finite.
     """
-    found, true = normalised(w), normalised(truth)
-    if found.shape != true.shape:
-        raise ValueError(f"weights {found} and truth {true} differ in length")
+    found, true = _directions(w, truth)
     error: FloatArray = np.abs(found - true)
     return error
 
@@ -121,9 +118,7 @@ def same_order(w: npt.ArrayLike, truth: npt.ArrayLike) -> bool:
     Raises:
         ValueError: lengths differ, or one of them is zero or not finite.
     """
-    found, true = normalised(w), normalised(truth)
-    if found.shape != true.shape:
-        raise ValueError(f"weights {found} and truth {true} differ in length")
+    found, true = _directions(w, truth)
     below = true[:, None] < true
     return bool((found[:, None] < found)[below].all())
 
@@ -169,18 +164,6 @@ def coverage(intervals: npt.ArrayLike, truths: npt.ArrayLike, level: float = 0.9
     return Coverage(hits / runs, low, high)
 
 
-def _episode_mean(values: npt.NDArray[np.generic], batch: Batch) -> float:
-    live = np.where(batch.mask, values, 0.0)
-    return float((live.sum(axis=1) / batch.lengths).mean())
-
-
-# MERGED: What a policy earns in the simulator under stated weights, with the same patients and noise for every
-# policy.
-
-RETURN_EPISODES = 500
-"""Patients of a return."""
-
-
 def simulated_returns(
     policy: Policy,
     parameters: TumourParameters,
@@ -189,7 +172,7 @@ def simulated_returns(
     seed: int,
     episodes: int = RETURN_EPISODES,
 ) -> FloatArray:
-    """``[episodes]`` undiscounted returns, one per patient; patients and noise are the seed's."""
+    """``[episodes]`` undiscounted returns, one per patient; patients and noise are the seed's alone."""
     played = rollout(TumourWorld(parameters), policy, episodes, np.random.default_rng([seed, 1]))
     return returns(played, feature_map, w)
 
@@ -197,3 +180,15 @@ def simulated_returns(
 def mean_and_error(values: FloatArray) -> tuple[float, float]:
     """Mean and its standard error."""
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _directions(w: npt.ArrayLike, truth: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    found, true = normalised(w), normalised(truth)
+    if found.shape != true.shape:
+        raise ValueError(f"weights {found} and truth {true} differ in length")
+    return found, true
+
+
+def _episode_mean(values: npt.NDArray[np.generic], batch: Batch) -> float:
+    live = np.where(batch.mask, values, 0.0)
+    return float((live.sum(axis=1) / batch.lengths).mean())

@@ -43,8 +43,6 @@ class Projection:
     """The factor used, within [0, 1]."""
     raw: float
     """The factor before clipping; outside [0, 1] the solver or mu is off (optimal policies never give less than 0)."""
-    margin: float
-    """Distance from mu_E to the new bar, 2-norm, of the vectors themselves and not of scaled ones."""
 
 
 def project(mu_expert: FloatArray, bar: FloatArray, mu: FloatArray) -> Projection | None:
@@ -69,8 +67,7 @@ def project(mu_expert: FloatArray, bar: FloatArray, mu: FloatArray) -> Projectio
     along = d / size  # first, so that the square of a tiny step does not become zero
     raw = float(along @ ((mu_expert - bar) / size)) / float(along @ along)
     clipped = min(max(raw, 0.0), 1.0)
-    moved = bar + clipped * d
-    return Projection(moved, clipped, raw, float(np.linalg.norm(mu_expert - moved)))
+    return Projection(bar + clipped * d, clipped, raw)
 
 
 class Solution(Protocol):
@@ -100,7 +97,7 @@ class Round:
     lambda_raw: float | None
     """The factor before clipping."""
     margin: float
-    """||mu_E - mu_bar|| after the round."""
+    """||mu_E - mu_bar|| after the round, of the vectors themselves and not of scaled ones."""
     distance: float
     """||mu_E - mu||, what K is chosen by."""
     seconds: float

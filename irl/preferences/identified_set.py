@@ -28,16 +28,6 @@ TAKES_PART = 0.05
 
 
 @dataclass(frozen=True)
-class RegretProfile:
-    """regret(w) along the allowed part of the L1 sphere, for two features."""
-
-    w: FloatArray
-    """``[M, 2]`` weights."""
-    regret: FloatArray
-    """``[M]`` regret of each."""
-
-
-@dataclass(frozen=True)
 class IdentifiedSet:
     """All weights of L1 norm 1 with regret <= max(minimum, 0) + tolerance, as an interval per feature.
 
@@ -58,8 +48,8 @@ class IdentifiedSet:
     """``[d]`` largest value of each weight in the set."""
     exact: bool
     """False where the search was cut short: then the intervals enclose the exact ones."""
-    profile: RegretProfile | None = None
-    """Only for two features."""
+    profile: FloatArray | None = None
+    """``[M, 3]`` of two features, (weight, weight, regret) along the allowed part of the sphere; else None."""
     not_identifiable: Mapping[str, str] = field(default_factory=dict)
     """Features whose weight no data of this kind can determine, with the reason."""
 
@@ -169,7 +159,7 @@ def identified_set(
     profile = None
     if d == 2:
         along = np.unique(np.concatenate([face + np.arange(points + 1) / points for face in allowed_faces(allowed)]))
-        profile = RegretProfile(arc_weights(along), regret(arc_weights(along), mus, mu_expert))
+        profile = np.column_stack([arc_weights(along), regret(arc_weights(along), mus, mu_expert)])
     named = dict(not_identifiable or {})
     return IdentifiedSet(minimum, best, float(tolerance), low, high, program.exact, profile, named)
 

@@ -11,7 +11,6 @@ from irl.checks.metrics import (
     majority,
     repeat_last_action,
     same_order,
-    step_accuracy,
     weight_error,
 )
 
@@ -20,9 +19,8 @@ CHOSEN = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]])
 
 
 def test_accuracy_by_hand():
-    # Episodes 3/4, 1/1, 0/2: their mean is 1.75/3; of all 7 steps 4 are right.
+    # Episodes 3/4, 1/1, 0/2: their mean is 1.75/3.
     assert accuracy(CHOSEN, BATCH) == pytest.approx(1.75 / 3)
-    assert step_accuracy(CHOSEN, BATCH) == pytest.approx(4 / 7)
     np.testing.assert_allclose(accuracy_by_step(CHOSEN, BATCH), [2 / 3, 1 / 2, 0, 1])
     np.testing.assert_array_equal(
         agreement(CHOSEN, BATCH), [[True, True, False, True], [True, False, False, False], [False] * 4]
@@ -33,14 +31,13 @@ def test_accuracy_does_not_depend_on_padding_or_order():
     padded = BATCH.padded(9)
     chosen = np.pad(CHOSEN, ((0, 0), (0, 5)), constant_values=0)  # equal to the padding: must not count as right
     assert accuracy(chosen, padded) == accuracy(CHOSEN, BATCH)
-    assert step_accuracy(chosen, padded) == step_accuracy(CHOSEN, BATCH)
     np.testing.assert_array_equal(accuracy_by_step(chosen, padded), accuracy_by_step(CHOSEN, BATCH))
     order = np.array([2, 0, 1])
     assert accuracy(CHOSEN[order], BATCH.take(order)) == pytest.approx(accuracy(CHOSEN, BATCH))
 
 
 def test_accuracy_bounds_and_relabelled_actions():
-    assert accuracy(BATCH.actions, BATCH) == step_accuracy(BATCH.actions, BATCH) == 1.0
+    assert accuracy(BATCH.actions, BATCH) == 1.0
     assert accuracy(1 - BATCH.actions, BATCH) == 0.0
     swapped = batch_of([1, 0, 0, 1], [0], [1, 1])
     assert accuracy(1 - CHOSEN, swapped) == accuracy(CHOSEN, BATCH)
