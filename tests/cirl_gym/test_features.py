@@ -1,11 +1,19 @@
-"""phi is linear in the outcome, with ranges that are fixed once."""
+"""phi is linear in the outcome, with ranges that are fixed once; weights lie on the L1 sphere and keep their signs."""
 
 import numpy as np
 import pytest
 from small_tables import stays
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.features import (
+    FeatureMap,
+    allowed_faces,
+    arc_weights,
+    checked_signs,
+    draw_weights,
+    keep_signs,
+    normalised,
+)
 from cirl_gym.worlds.tumour import TumourParameters
 
 
@@ -120,3 +128,44 @@ def test_numbers_of_other_features_are_refused(observed: object) -> None:
 def test_names_that_are_none_are_refused(features: tuple[str, ...], of: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FeatureMap(features, np.zeros(len(features)), np.ones(len(features)), of)
+
+
+def test_normalised():
+    np.testing.assert_allclose(normalised([-3, 1]), [-0.75, 0.25])
+    np.testing.assert_allclose(normalised([-1e-300, -3e-300]), [-0.25, -0.75])
+    np.testing.assert_allclose(normalised([1e308, -1e308]), [0.5, -0.5])
+    for bad in ([0, 0], [np.nan, 1], [np.inf, 1], [], 3.0):
+        with pytest.raises(ValueError, match="weights must"):
+            normalised(bad)
+
+
+def test_signs():
+    np.testing.assert_array_equal(checked_signs([-1, 0, 1]), [-1, 0, 1])
+    for bad in ([2, 0], [0.5], [], [np.nan], 1):
+        with pytest.raises(ValueError, match="signs must"):
+            checked_signs(bad)
+    signs = np.array([-1.0, 0.0, 1.0])
+    np.testing.assert_array_equal(keep_signs(np.array([0.2, 0.3, 0.5]), signs), [0.0, 0.3, 0.5])
+    np.testing.assert_array_equal(keep_signs(np.array([-0.2, -0.3, -0.5]), signs), [-0.2, -0.3, 0.0])
+
+
+def test_drawn_weights_are_uniform_on_the_allowed_sphere():
+    w = draw_weights([-1, 0, 1], np.random.default_rng(0), 20_000)
+    np.testing.assert_allclose(np.abs(w).sum(axis=1), 1.0)
+    assert (w[:, 0] < 0).all()
+    assert (w[:, 2] > 0).all()
+    assert (w[:, 1] < 0).mean() == pytest.approx(0.5, abs=0.02)
+    # Uniform on the simplex of three: P(|w_i| > c) = (1 - c)^2, so 1/4 at c = .5.
+    np.testing.assert_allclose((np.abs(w) > 0.5).mean(axis=0), 0.25, atol=0.02)
+    assert draw_weights([0, 0], np.random.default_rng(0)).shape == (2,)
+    np.testing.assert_array_equal(
+        draw_weights([0, 0], np.random.default_rng(5)), draw_weights([0, 0], np.random.default_rng(5))
+    )
+
+
+def test_the_walk_along_the_sphere():
+    np.testing.assert_array_equal(arc_weights(np.arange(5.0)), [[1, 0], [0, 1], [-1, 0], [0, -1], [1, 0]])
+    np.testing.assert_allclose(arc_weights(np.array([0.25, 2.7])), [[0.75, 0.25], [-0.3, -0.7]])
+    assert allowed_faces(np.array([0.0, 0.0])) == [0, 1, 2, 3]
+    assert allowed_faces(np.array([-1.0, -1.0])) == [2]
+    assert allowed_faces(np.array([-1.0, 0.0])) == [1, 2]

@@ -17,8 +17,13 @@ from irl.checks.held_out import (
     held_out_likelihood,
     held_out_plans,
 )
+<<<<<<< HEAD
 from irl.preferences.likelihood import PlanPool, action_log_likelihood, per_decision, taken_log_probabilities
 from irl.result.result import AgreementOverTime, HeldOutLikelihood, LogLikelihood
+=======
+from irl.preferences.likelihood import PlanPool, action_log_likelihood
+from irl.result.records import AgreementOverTime, HeldOutLikelihood, LogLikelihood
+>>>>>>> fd6b8a6 (Tests of likelihoods, of the projection and its loop, of metrics and of quality stand once each, with masks as parameters; those of features and rollouts beside their modules)
 
 BATCH = batch_of([0, 1], [1], [1, 1, 0])
 
@@ -28,28 +33,7 @@ def pool_of(batch, seed: int = 0, plans: int = 1) -> PlanPool:
     return PlanPool(batch, np.random.default_rng(seed).random(shape))
 
 
-class TestByHand:
-    def test_log_probabilities_of_the_actions_taken(self):
-        p = np.zeros((3, 3, 2))
-        p[0, :2] = [[0.9, 0.1], [0.2, 0.8]]
-        p[1, 0] = [0.5, 0.5]
-        p[2] = [[0.3, 0.7], [0.6, 0.4], [0.9, 0.1]]
-        with np.errstate(divide="ignore"):
-            found = taken_log_probabilities(np.log(p), BATCH)
-        np.testing.assert_allclose(np.exp(found), [0.9 * 0.8, 0.5, 0.7 * 0.4 * 0.9])
-        same = taken_log_probabilities(np.log([0.25, 0.75]), BATCH)
-        np.testing.assert_allclose(np.exp(same), [0.25 * 0.75, 0.75, 0.75**2 * 0.25])
-
-    def test_the_mean_per_decision_and_its_error_with_patients_as_the_unit(self):
-        mean, error = per_decision(np.array([-2.0, -1.0, -6.0]), BATCH)
-        assert mean == pytest.approx(-9 / 6)
-        # What is left over -1.5 per decision: 1, .5, -1.5; three patients.
-        assert error == pytest.approx(np.sqrt(3 / 2 * (1 + 0.25 + 2.25)) / 6)
-        one = replace(BATCH, groups=("p", "p", "p"))
-        assert per_decision(np.array([-2.0, -1.0, -6.0]), one) == (pytest.approx(-1.5), 0.0)
-        pairs = replace(BATCH, groups=("p", "q", "p"))
-        assert per_decision(np.array([-2.0, -1.0, -6.0]), pairs)[1] == pytest.approx(np.sqrt(2 * 2 * 0.25) / 6)
-
+class TestHeldOut:
     def test_draws_average_chances_not_logarithms(self):
         batch = batch_of([0])
         pool = PlanPool(batch, np.array([[[[[1.0, 0.0], [0.0, 1.0]]]]]))
@@ -57,13 +41,6 @@ class TestByHand:
         w, kappas = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1000.0, 5.0])
         assert averaged_log_likelihood(pool, w, kappas)[0] == pytest.approx(np.log(0.75))
 
-    @pytest.mark.parametrize("log_p", [np.zeros((3, 3, 3)), np.zeros(3), np.full(2, 0.1), np.full(2, np.nan)])
-    def test_what_are_no_log_probabilities(self, log_p):
-        with pytest.raises(ValueError, match="log-probabilities must be"):
-            taken_log_probabilities(log_p, BATCH)
-
-
-class TestHeldOut:
     def test_every_number_of_the_record(self):
         pool, found = pool_of(BATCH), known_posterior([[-0.4, -0.6], [-0.2, -0.8]], [10.0, 30.0])
         train = batch_of([0, 0, 1], [0])  # counted with one more of each: 4 of 6

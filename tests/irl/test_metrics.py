@@ -1,13 +1,20 @@
+"""Accuracy, habits and ceilings; recovered weights and intervals against the truth, tabled numbers and chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import binom
 from small_batches import batch_of
 
-from cirl_gym.data.rollout import act_along, observation
 from irl.checks.metrics import (
     accuracy,
     accuracy_by_step,
     agreement,
     ceiling,
+    coverage,
     majority,
     repeat_last_action,
     same_order,
@@ -114,30 +121,73 @@ def test_same_order():
         same_order([1, 1], [1])
 
 
-class Recorder:
-    """Answers with the number of calls of the episode and keeps what it saw."""
-
-    def __init__(self):
-        self.seen, self.starts, self.flags = [], [], []
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        calls = np.zeros(len(observation), dtype=np.int64) if state is None else state[0]
-        self.seen.append(observation)
-        self.starts.append(episode_start)
-        self.flags.append(deterministic)
-        return calls % 2, (calls + 1,)
+def test_habits_do_what_is_allowed():
+    train = batch_of([1, 1, 1, 2, 2, 0], n_actions=3)
+    # After 1, 1 is forbidden at step 1; at step 2 both 1 and 2 are.
+    mask = np.ones((1, 3, 3), dtype=np.bool_)
+    mask[0, 1, 1] = mask[0, 2, 1] = mask[0, 2, 2] = False
+    test = replace(batch_of([1, 2, 0], n_actions=3), allowed=mask)
+    assert majority(train, test).tolist() == [[1, 2, 0]]
+    assert repeat_last_action(train, test).tolist() == [[1, 2, 0]]
+    assert repeat_last_action(train, replace(test, allowed=None)).tolist() == [[1, 1, 2]]
 
 
-def test_act_along_shows_the_real_history_and_keeps_the_memory():
-    policy = Recorder()
-    batch = batch_of([1, 0, 1], [1])
-    chosen = act_along(policy, batch.padded(6))
-    np.testing.assert_array_equal(chosen, [[0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
-    assert len(policy.seen) == 3, "padding is not walked"
-    # Raw features, then the one-hot action that was really taken before (none at t = 0).
-    np.testing.assert_array_equal(np.stack(policy.seen)[:, 0], [[0, 100, 0, 0], [1, 101, 0, 1], [2, 102, 1, 0]])
-    np.testing.assert_array_equal(policy.seen[0], observation(batch.start, np.full(2, -1), 2))
-    np.testing.assert_array_equal(np.stack(policy.starts), [[True, True], [False, False], [False, False]])
-    assert all(policy.flags)
-    act_along(policy, batch, deterministic=False)
-    assert not policy.flags[-1]
+def test_masks_that_forbid_nothing_change_no_habit():
+    batch = batch_of([1, 2, 0, 1], [2, 0], n_actions=3)
+    full = replace(batch, allowed=np.ones((2, 4, 3), dtype=np.bool_))
+    for habit in (majority, repeat_last_action):
+        np.testing.assert_array_equal(habit(batch, batch), habit(full, full))
+
+
+def runs(*hits: list[bool]) -> tuple[np.ndarray, np.ndarray]:
+    """Intervals of width 1 around or beside a truth of 0, one list per weight."""
+    held = np.array(hits, dtype=bool).T
+    low = np.where(held, -0.5, 0.5)
+    return np.stack([low, low + 1.0], axis=2), np.zeros(held.shape)
+
+
+def test_shares_and_their_intervals_by_the_tables():
+    found = coverage(*runs([True] * 15 + [False] * 3, [True] * 18, [False] * 18))
+    np.testing.assert_allclose(found.share, [15 / 18, 1.0, 0.0])
+    # Clopper and Pearson, 95 %: 15 of 18; the rule (alpha/2)^(1/n) where all or none hold it.
+    np.testing.assert_allclose(found.low, [0.58582, 0.025 ** (1 / 18), 0.0], atol=1e-5)
+    np.testing.assert_allclose(found.high, [0.96421, 1.0, 1 - 0.025 ** (1 / 18)], atol=1e-5)
+
+
+@pytest.mark.parametrize("hits", [1, 7, 12])
+def test_at_the_ends_the_count_is_just_possible(hits):
+    found = coverage(*runs([True] * hits + [False] * (13 - hits)), level=0.8)
+    assert binom.sf(hits - 1, 13, found.low[0]) == pytest.approx(0.1)
+    assert binom.cdf(hits, 13, found.high[0]) == pytest.approx(0.1)
+
+
+def test_ends_count_and_one_truth_serves_all_runs():
+    intervals = np.array([[[-0.4, -0.3], [-0.7, -0.6]], [[-0.3, -0.2], [-0.9, -0.8]]])
+    found = coverage(intervals, [-0.3, -0.7])
+    np.testing.assert_array_equal(found.share, [1.0, 0.5])
+    assert coverage(intervals, np.tile([-0.3, -0.7], (2, 1))).share.tolist() == [1.0, 0.5]
+
+
+def test_honest_intervals_are_found_honest():
+    rng = np.random.default_rng(0)
+    estimates = rng.standard_normal((2000, 1))
+    found = coverage(np.stack([estimates - 1.6449, estimates + 1.6449], axis=2), [0.0])
+    assert found.low[0] < 0.9 < found.high[0]
+    narrow = coverage(np.stack([estimates - 1.2, estimates + 1.2], axis=2), [0.0])
+    assert narrow.high[0] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("intervals", "truths", "level", "message"),
+    [
+        (np.zeros((3, 2)), np.zeros((3, 2)), 0.95, r"must be \[R, d, 2\]"),
+        (np.zeros((3, 2, 2)), np.zeros((2, 3)), 0.95, r"must be \[R, d, 2\]"),
+        (np.zeros((0, 2, 2)), np.zeros((0, 2)), 0.95, r"must be \[R, d, 2\]"),
+        ([[[1.0, 0.0]]], [[0.5]], 0.95, r"\[low, high\]"),
+        ([[[0.0, np.nan]]], [[0.5]], 0.95, "must be finite"),
+        ([[[0.0, 1.0]]], [[0.5]], 1.0, "level must lie between 0 and 1"),
+    ],
+)
+def test_what_no_coverage_can_be_of(intervals, truths, level, message):
+    with pytest.raises(ValueError, match=message):
+        coverage(intervals, truths, level)

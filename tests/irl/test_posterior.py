@@ -1,65 +1,15 @@
+"""Posterior of the weights: against integration, a finer grid, drawn priors, and copied rows."""
+
+from __future__ import annotations
+
 import five_states
 import numpy as np
 import pytest
-from small_batches import batch_of
 
-from irl.preferences.likelihood import action_log_likelihood, bootstrap_weights, by_group
+from irl.preferences.likelihood import bootstrap_weights
 from irl.preferences.posterior import chain_report, grid_posterior, sample_posterior
 
 TRUTH = np.array([-0.3, -0.7])
-
-
-class TestLikelihood:
-    def test_by_hand(self):
-        # kappa = ln 3 and q = (0, 1): the better action has probability 3/4. kappa = 0: one half.
-        batch = batch_of([1, 1], [0])
-        q = np.zeros((2, 2, 2))
-        q[..., 1] = 1.0
-        expected = [[2 * np.log(3 / 4), np.log(1 / 4)], [2 * np.log(1 / 2), np.log(1 / 2)]]
-        np.testing.assert_allclose(action_log_likelihood(q, batch, [np.log(3), 0.0]), expected)
-
-    def test_extremes_stay_finite(self):
-        q = np.array([[[-1e3, 1e3, 0.0]], [[-1e3, 1e3, 0.0]]], dtype=np.float32)
-        result = action_log_likelihood(q, batch_of([0], [1], n_actions=3), [1e6])
-        np.testing.assert_allclose(result, [[-2e9, 0.0]])
-
-    def test_only_what_matters_matters(self):
-        rng = np.random.default_rng(0)
-        batch = batch_of([0, 2, 1], [1], [2, 0], n_actions=3)
-        q, kappas = rng.normal(size=(3, 3, 3)), np.array([0.5, 20.0])
-        plain = action_log_likelihood(q, batch, kappas)
-        padded = np.pad(np.where(batch.mask[..., None], q, np.nan), ((0, 0), (0, 4), (0, 0)), constant_values=1e30)
-        np.testing.assert_array_equal(action_log_likelihood(padded, batch.padded(7), kappas), plain)
-        np.testing.assert_allclose(action_log_likelihood(3 * q, batch, kappas / 3), plain)
-        np.testing.assert_allclose(action_log_likelihood(q + rng.normal(size=(3, 3, 1)), batch, kappas), plain)
-        order = np.array([2, 0, 1])
-        np.testing.assert_allclose(action_log_likelihood(q[order], batch.take(order), kappas), plain[:, order])
-        renamed = batch_of([2, 1, 0], [0], [1, 2], n_actions=3)  # 0 -> 2, 1 -> 0, 2 -> 1
-        np.testing.assert_allclose(action_log_likelihood(q[..., [1, 2, 0]], renamed, kappas), plain)
-
-    def test_bad_input(self):
-        batch, q = batch_of([0, 1]), np.zeros((1, 2, 2))
-        for kappas in ([-1.0], [np.inf], 1.0):
-            with pytest.raises(ValueError, match="kappas must be"):
-                action_log_likelihood(q, batch, kappas)
-        with pytest.raises(ValueError, match="q must be"):
-            action_log_likelihood(np.zeros((1, 2, 3)), batch, [1.0])
-        with pytest.raises(ValueError, match="q is not finite"):
-            action_log_likelihood(q * np.nan, batch, [1.0])
-
-    def test_groups(self):
-        table = np.array([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 1.0, 1.0]])
-        np.testing.assert_array_equal(by_group(table, ("q", "p", "q", "r")), [[2, 5, 8], [0, 1, 1]])
-        np.testing.assert_array_equal(by_group(table[0], ("q", "p", "q", "r")), [2, 5, 8])
-        with pytest.raises(ValueError, match="4 episodes and 2 group names"):
-            by_group(table, ("q", "p"))
-
-    def test_bootstrap_weights(self):
-        weights = bootstrap_weights(10, 20_000, np.random.default_rng(0))
-        np.testing.assert_allclose(weights.mean(axis=1), 1.0)
-        np.testing.assert_allclose(weights.mean(axis=0), 1.0, atol=0.03)
-        # Dirichlet(1, ..., 1) times n: variance (n - 1)/(n + 1).
-        np.testing.assert_allclose(weights.var(axis=0), 9 / 11, atol=0.06)
 
 
 class OneState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,18 @@ import numpy as np
 import pytest
 from msgspec import structs
 from sample_result import sample_fields, sample_result
+from small_batches import batch_of
 
-from irl.result.result import Accuracy, IdentifiedRanges, Kappa, MixedPolicy, PolicyMixture, Result, installed_versions
+from irl.result.result import (
+    Accuracy,
+    AllowedActions,
+    IdentifiedRanges,
+    Kappa,
+    MixedPolicy,
+    PolicyMixture,
+    Result,
+    installed_versions,
+)
 
 KEYS = """
     schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
@@ -196,3 +207,23 @@ def test_the_gap_is_that_of_the_two_expectations() -> None:
             Result(**(fields | changes))
     none = Result(**(fields | {"mu_recovered": None, "mu_gap": None, "agreement": None, "likelihood": None}))
     assert none.likelihood is none.agreement is None
+
+
+def test_what_is_recorded_of_rules():
+    batch = replace(
+        batch_of([0, 1], [1]), allowed=np.array([[[True, False], [True, True]], [[False, True], [True, True]]])
+    )
+    found = AllowedActions.of(["a rule"], batch)
+    assert found == AllowedActions(("a rule",), 3, 2, 2)
+    assert found.sentence == (
+        "Some action was forbidden in 2 of 3 training decisions; one action alone was allowed in 2, which say nothing "
+        "of the weights."
+    )
+    assert "never comes up in the 3 training decisions" in AllowedActions(("a rule",), 3, 0, 0).sentence
+    assert AllowedActions.of([], replace(batch, allowed=None)) is None
+
+
+@pytest.mark.parametrize("numbers", [(3, 4, 2), (3, 1, 2), (3, 1, -1)])
+def test_numbers_of_rules_that_cannot_be_are_refused(numbers):
+    with pytest.raises(ValueError, match=r"AllowedActions|allowed: forced"):
+        AllowedActions(("a rule",), *numbers)

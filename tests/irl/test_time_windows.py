@@ -161,9 +161,13 @@ class TestInvariance:
 def test_a_window_by_hand():
     batch = batch_of([0, 1, 1, 0], [1], [1, 0], [1, 1, 1], groups=("p", "q", "p", "r"))
     batch = replace(batch, terminated=np.array([0, 1, 1, 0], bool), truncated=np.array([1, 0, 0, 1], bool))
+    allowed = np.random.default_rng(1).random((4, 4, 2)) < 0.5
+    np.put_along_axis(allowed, batch.actions[..., None], True, axis=2)
+    batch = replace(batch, allowed=allowed)
     psi = np.random.default_rng(0).normal(size=(3, 4, 4, 2, 2))
     part = window_pool(PlanPool(batch, psi), 1, 3)
     np.testing.assert_array_equal(part.batch.actions, [[1, 1], [0, 0], [1, 1]])
+    np.testing.assert_array_equal(part.batch.allowed, allowed[[0, 2, 3], 1:3])
     np.testing.assert_array_equal(part.batch.lengths, [2, 1, 2])
     np.testing.assert_array_equal(part.batch.terminated, [False, True, False])
     assert part.batch.ids == ("e0", "e2", "e3")
