@@ -17,13 +17,8 @@ from irl.checks.held_out import (
     held_out_likelihood,
     held_out_plans,
 )
-<<<<<<< HEAD
-from irl.preferences.likelihood import PlanPool, action_log_likelihood, per_decision, taken_log_probabilities
-from irl.result.result import AgreementOverTime, HeldOutLikelihood, LogLikelihood
-=======
 from irl.preferences.likelihood import PlanPool, action_log_likelihood
-from irl.result.records import AgreementOverTime, HeldOutLikelihood, LogLikelihood
->>>>>>> fd6b8a6 (Tests of likelihoods, of the projection and its loop, of metrics and of quality stand once each, with masks as parameters; those of features and rollouts beside their modules)
+from irl.result.result import AgreementOverTime, HeldOutLikelihood, LogLikelihood
 
 BATCH = batch_of([0, 1], [1], [1, 1, 0])
 
