@@ -1,4 +1,4 @@
-"""Behaviour cloning: probabilities that are right, and small tables (its memory: test_cases_recurrent.py)."""
+"""Behaviour cloning: probabilities that are right, and small tables (its memory: test_recurrent_networks.py)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from drqn_envs import small_drqn
+from env_runs import IDS, new_gymnasium
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -15,11 +16,7 @@ from agents.drqn.drqn import MaskedPolicy
 from agents.drqn.policy import has_action_masks
 from cirl_gym.wrappers.history import HistoryObservation
 
-IDS = ("CIRLTumour-v0", "CIRLCounterfactual-v0")
 FORBID = ["1 when Above(side_effects, 3)"]
-new_gymnasium = pytest.mark.skipif(
-    not hasattr(gym.vector, "AutoresetMode"), reason="the native vector environments need gymnasium >= 1.1"
-)
 
 
 class Chart(gym.Wrapper):

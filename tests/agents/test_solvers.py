@@ -1,14 +1,29 @@
-"""Experts by each algorithm behind one call, their learning curve, and the command that trains one."""
+"""Experts by each algorithm behind one call, their learning curve, their folders, and the command that trains one."""
 
 from __future__ import annotations
 
-import gymnasium as gym
+import json
+import time
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from env_runs import new_gymnasium
 
+import agents.drqn
+import agents.ppo
 from agents import SOLVERS
 from agents.expert import noise_free_values
-from agents.solvers import SIX_SETTINGS, Setting, train_expert
+from agents.solvers import (
+    ABOUT,
+    SIX_SETTINGS,
+    VERSION,
+    Setting,
+    load_expert,
+    ready_expert,
+    save_expert,
+    train_expert,
+)
 from agents.successor.agent import SuccessorAgent
 from cirl_gym import TumourParameters
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -17,17 +32,11 @@ from cirl_gym.worlds.tumour import draw_start
 from irl.commands.cli import main
 
 SHORT = Setting((-0.3, -0.7), 0.9, TumourParameters(horizon=6))
-new_gymnasium = pytest.mark.skipif(not hasattr(gym.vector, "AutoresetMode"), reason="needs gymnasium >= 1.1")
+STARTS = draw_start(SHORT.parameters, 8, np.random.default_rng(0))
 
 
-def values_of(setting, n=8):
-    starts = draw_start(setting.parameters, n, np.random.default_rng(0))
-    best = optimum(setting.parameters, starts, [(setting.weights, setting.gamma)]).values[:, 0]
-    return (
-        starts,
-        best,
-        lambda policy: noise_free_values(policy, setting.parameters, starts, setting.weights, setting.gamma),
-    )
+def values(policy):
+    return noise_free_values(policy, SHORT.parameters, STARTS, SHORT.weights, SHORT.gamma)
 
 
 def test_the_six_settings_are_the_papers():
@@ -39,7 +48,7 @@ def test_the_six_settings_are_the_papers():
 @new_gymnasium
 @pytest.mark.parametrize(("algorithm", "scale", "allowed"), [("successor", 0.1, 0.01), ("recurrent_ppo", 0.08, 0.1)])
 def test_short_episodes_are_solved(algorithm, scale, allowed):
-    _, best, values = values_of(SHORT)
+    best = optimum(SHORT.parameters, STARTS, [(SHORT.weights, SHORT.gamma)]).values[:, 0]
     solved = train_expert(SHORT, algorithm, lambda policy: float(values(policy).mean()), scale=scale)
     short = best - values(solved.policy)
     assert (short > -1e-9).all()
@@ -50,13 +59,7 @@ def test_short_episodes_are_solved(algorithm, scale, allowed):
 
 @new_gymnasium
 def test_the_time_of_looking_is_not_counted():
-    def slow(_policy):
-        import time
-
-        time.sleep(0.2)
-        return 0.0
-
-    solved = train_expert(SHORT, "recurrent_ppo", slow, scale=0.01)
+    solved = train_expert(SHORT, "recurrent_ppo", lambda _: time.sleep(0.2) or 0.0, scale=0.01)
     assert len(solved.curve) >= 3
     assert np.diff([point.seconds for point in solved.curve]).min() >= 0
     assert solved.curve[0].seconds < 0.15
@@ -79,6 +82,51 @@ def test_bad_settings_are_refused(arguments, message):
         train_expert(SHORT, SOLVERS[0], lambda _: 0.0, scale=0)
 
 
+@pytest.mark.parametrize("algorithm", ["successor", *(pytest.param(name, marks=new_gymnasium) for name in SOLVERS[1:])])
+def test_a_stored_expert_decides_as_before(tmp_path, algorithm):
+    solved = train_expert(SHORT, algorithm, seed=3, scale=0.01)
+    path = save_expert(tmp_path, SHORT, algorithm, solved, seed=3, scale=0.01)
+    assert path.is_file()
+    setting, policy = load_expert(tmp_path)
+    assert setting == SHORT
+    np.testing.assert_array_equal(values(policy), values(solved.policy))
+
+
+def test_another_version_and_half_an_expert_are_refused(tmp_path):
+    save_expert(tmp_path, SHORT, "successor", train_expert(SHORT, scale=0.01))
+    about = json.loads((tmp_path / ABOUT).read_text())
+    for change, message in (
+        ({"version": VERSION + 1}, "version"),
+        ({"algorithm": "sarsa"}, "sarsa"),
+        ({"weights": [0, 0]}, "both be zero"),
+        ({"parameters": {"unheard": 1}}, "unheard"),
+    ):
+        (tmp_path / ABOUT).write_text(json.dumps(about | change))
+        with pytest.raises(ValueError, match=message):
+            load_expert(tmp_path)
+    (tmp_path / ABOUT).unlink()
+    with pytest.raises(ValueError, match="no whole expert"):
+        load_expert(tmp_path)
+
+
+def test_a_ready_expert_is_trained_once(tmp_path, monkeypatch):
+    trained = []
+
+    def train(setting, algorithm, seed):
+        trained.append((setting, algorithm, seed))
+        return train_expert(setting, algorithm, seed=seed, scale=0.01)
+
+    monkeypatch.setattr("agents.solvers.train_expert", train)
+    first = ready_expert(SHORT, folder=tmp_path)
+    again = ready_expert(SHORT, folder=tmp_path)
+    np.testing.assert_array_equal(values(first), values(again))
+    ready_expert(replace(SHORT, weights=(-0.7, -0.3)), folder=tmp_path, seed=1)
+    assert trained == [(SHORT, "successor", 0), (replace(SHORT, weights=(-0.7, -0.3)), "successor", 1)]
+    other = replace(SHORT, parameters=TumourParameters(horizon=5))
+    with pytest.raises(ValueError, match="another simulator"):
+        ready_expert(other, folder=tmp_path)
+
+
 def test_the_command_prints_the_expert_beside_the_optimum(tmp_path, capsys):
     arguments = "expert --weights -0.7 -0.3 --gamma 0.5 --scale 0.02 --patients 2 --out"
     assert main([*arguments.split(), str(tmp_path)]) == 0
@@ -89,3 +137,11 @@ def test_the_command_prints_the_expert_beside_the_optimum(tmp_path, capsys):
     assert (agent.horizon, agent.gamma) == (20, 0.5)
     assert main(["expert", "--patients", "1", "--out", str(tmp_path)]) == 2
     assert "patients must be at least 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", [agents, agents.drqn, agents.ppo])
+def test_what_packages_export_is_there(package):
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="unheard"):
+        package.unheard  # noqa: B018

@@ -34,7 +34,7 @@ def problem(**changes) -> Problem:
     bare = known_problem(**changes)
     world = CounterfactualWorld(bare.model, bare.starts, bare.horizon)
     explorer = RandomRates(bare.horizon, 3, np.random.default_rng(0))
-    return replace(bare, histories=rollout(world, explorer, 50, np.random.default_rng(1)))
+    return replace(bare, histories=rollout(world, explorer, 50, np.random.default_rng(1), deterministic=False))
 
 
 def shape_of(policy) -> dict[str, bytes]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
+import pytest
 
 from cirl_gym import register_envs
 
 register_envs()
+new_gymnasium = pytest.mark.skipif(
+    not hasattr(gym.vector, "AutoresetMode"), reason="the native vector environments need gymnasium >= 1.1"
+)
 IDS = ("CIRLTumour-v0", "CIRLCounterfactual-v0")
 CHANCES = np.array([1.0, 0.0, 0.2])
 """Of treatment, for three patients whose episodes differ in length: cured, failing, and kept to the horizon."""

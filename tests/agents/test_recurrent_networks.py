@@ -1,12 +1,12 @@
-"""Cases 9 to 13 of what users of recurrent policies and models ran into, for every recurrent network of the project.
+"""Every recurrent network of the project carries its memory, clears it, and is trained on what it acts with.
 
-The networks are those of :mod:`recurrent_networks`. Not every case is about each of them:
+The networks are those of :mod:`recurrent_networks`. Not everything is asked of each of them:
 
-- Case 9, a lost memory: an outcome model cannot lose it, since ``advance`` takes the state before and has no default.
-- Case 12, pieces of several episodes: only DRQN's replay and RecurrentPPO's rollout cut what was seen into sequences.
-  All others read whole episodes, one per row of a ``Batch``.
-- Case 13, padding: DRQN's is in test_drqn_loss.py, for every rule of its targets. The successor agent's networks have
-  no time axis; what can be padded is the histories that it learns from.
+- A lost memory: an outcome model cannot lose it, since ``advance`` takes the state before and has no default.
+- Pieces of several episodes: only RecurrentPPO's rollout cuts what was seen into sequences. DRQN's replay of whole
+  episodes has test_episode_replay.py; all others read whole episodes, one per row of a ``Batch``.
+- Padding: DRQN's is in test_drqn_loss.py. The successor agent's networks have no time axis; what can be padded is the
+  histories that it learns from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from drqn_envs import Counting, small_drqn
 from known_model import KnownModel
 from outcome_batches import random_model
 from recurrent_networks import (
@@ -32,7 +31,6 @@ from recurrent_networks import (
 )
 from scipy.special import log_softmax
 from small_agents import TINY, known_problem
-from stable_baselines3.common.vec_env import DummyVecEnv
 from training_losses import TRAINED, training_loss
 
 from agents.policies.cloning import CloningPolicy
@@ -57,10 +55,10 @@ def actor(request) -> tuple[str, Recurrent]:
     return request.param, POLICIES[request.param]()
 
 
-# --- case 9: memory is carried, and missed when it is lost ------------------------------------------------------------
+# Memory is carried, and missed when it is lost.
 
 
-def test_case_9_two_pasts_with_the_same_last_observations_differ(network):
+def test_two_pasts_with_the_same_last_observations_differ(network):
     """Only x_0 to x_2 differ, which are longer ago than any window of lags reaches."""
     batch = episodes(7, 7)
     obs, actions = batch.obs.copy(), batch.actions.copy()
@@ -71,7 +69,7 @@ def test_case_9_two_pasts_with_the_same_last_observations_differ(network):
         assert np.abs(values[0, 6] - values[1, 6]).max() > 1e-4
 
 
-def test_case_9_the_rollout_loop_carries_the_memory(actor):
+def test_the_rollout_loop_carries_the_memory(actor):
     _, network = actor
     model = random_model("mb_h")
     world = CounterfactualWorld(model, episodes(*[1] * 8, seed=2).start, 20)
@@ -85,7 +83,7 @@ def test_case_9_the_rollout_loop_carries_the_memory(actor):
     np.testing.assert_array_equal(act_along(network.policy, batch), best)
 
 
-def test_case_9_a_lost_memory_is_noticed(actor):
+def test_a_lost_memory_is_noticed(actor):
     name, network = actor
     seen = shown(episodes(5, 5, seed=3), 2)
     assert seen[:, 2:].any(axis=1).all()
@@ -106,10 +104,10 @@ def test_case_9_a_lost_memory_is_noticed(actor):
         network.policy.predict(seen, state, goes_on)
 
 
-# --- case 10: memory is cleared where an episode begins ---------------------------------------------------------------
+# Memory is cleared where an episode begins.
 
 
-def test_case_10_an_episode_that_begins_forgets_the_one_before(network):
+def test_an_episode_that_begins_forgets_the_one_before(network):
     """Row 0 has episodes of 3 steps and then of 17, row 1 one of 20."""
     first, long, later = episodes(3, seed=4), episodes(20, seed=5), episodes(17, seed=6)
 
@@ -131,10 +129,10 @@ def test_case_10_an_episode_that_begins_forgets_the_one_before(network):
     np.testing.assert_allclose(one[:, 1], stepped(network, long)[0], **TIGHT)
 
 
-# --- case 11: what acts is what was trained ---------------------------------------------------------------------------
+# What acts is what was trained.
 
 
-def test_case_11_step_by_step_is_the_pass_over_whole_episodes(network):
+def test_step_by_step_is_the_pass_over_whole_episodes(network):
     batch = episodes(20, 7, 1, 12)
     values = stepped(network, batch)[batch.mask]
     assert np.ptp(values, axis=0).max() > 0.01
@@ -151,7 +149,7 @@ def rollout_samples(size=None):
             yield algorithm.policy, obs, sample.mask.reshape(n, -1).numpy() > 0, sample
 
 
-def test_case_11_recurrent_ppo_updates_on_what_it_acted_with():
+def test_recurrent_ppo_updates_on_what_it_acted_with():
     for policy, _, _, sample in rollout_samples(25):
         with torch.no_grad():
             values, logs, _ = policy.evaluate_actions(
@@ -163,7 +161,7 @@ def test_case_11_recurrent_ppo_updates_on_what_it_acted_with():
         assert logs[live].std() > 0.01
 
 
-def test_case_11_cloning_learns_on_the_probabilities_it_acts_with(monkeypatch):
+def test_cloning_learns_on_the_probabilities_it_acts_with(monkeypatch):
     batch = episodes(9, 1, 20, 4)
     net, loss = training_loss(
         monkeypatch, "cloning", batch, lambda network, loss: (copy.deepcopy(network), loss().item())
@@ -175,7 +173,7 @@ def test_case_11_cloning_learns_on_the_probabilities_it_acts_with(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["crn", "rmsn", "mb_h"])
-def test_case_11_an_outcome_model_learns_on_what_it_predicts_step_by_step(monkeypatch, kind):
+def test_an_outcome_model_learns_on_what_it_predicts_step_by_step(monkeypatch, kind):
     batch = episodes(9, 1, 20, 4)
     net, loss = training_loss(monkeypatch, kind, batch, lambda network, loss: (copy.deepcopy(network), loss().item()))
     model, states, squares, losses = random_model(kind), None, [], []
@@ -194,33 +192,11 @@ def test_case_11_an_outcome_model_learns_on_what_it_predicts_step_by_step(monkey
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
-# --- case 12: no piece of one episode beside another's ----------------------------------------------------------------
-
-
-def test_case_12_drqn_learns_on_whole_episodes_however_often_its_replay_was_overwritten(monkeypatch):
-    envs = DummyVecEnv([lambda i=i: Counting(first=100_000 * i) for i in range(3)])
-    model = small_drqn(envs, buffer_size=60, batch_size=16, train_freq=1, gradient_steps=1, learning_starts=30)
-    draw, lengths = model.replay_buffer.sample, []
-
-    def watched(size, env=None):
-        batch = draw(size, env)
-        for obs, live in zip(batch.obs, batch.mask, strict=True):
-            k = int(live.sum())
-            lengths.append(k)
-            assert live[:k].all()
-            assert len(set(obs[: k + 1, 0].tolist())) == 1
-            assert obs[: k + 1, 1].tolist() == list(range(k + 1))
-        return batch
-
-    monkeypatch.setattr(model.replay_buffer, "sample", watched)
-    model.learn(5 * 60)
-    assert model.replay_buffer.size() <= 60
-    assert set(lengths) == {1, 3, 20}
-    assert len(lengths) >= 1000
+# No piece of one episode beside another's.
 
 
 @pytest.mark.parametrize("size", [None, 25])
-def test_case_12_no_sequence_of_recurrent_ppo_crosses_an_episode(size):
+def test_no_sequence_of_recurrent_ppo_crosses_an_episode(size):
     lengths, carried = set(), 0
     for _, obs, mask, sample in rollout_samples(size):
         for i, live in enumerate(mask):
@@ -239,7 +215,7 @@ def test_case_12_no_sequence_of_recurrent_ppo_crosses_an_episode(size):
     assert carried > 0
 
 
-# --- case 13: padding -------------------------------------------------------------------------------------------------
+# Padding.
 
 
 def padded(batch: Batch, horizon: int, filling: float = 0.0, behind: bool = False) -> Batch:
@@ -271,7 +247,7 @@ def with_gradient(network, loss):
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-def test_case_13_padding_changes_neither_loss_nor_gradient(monkeypatch, kind):
+def test_padding_changes_neither_loss_nor_gradient(monkeypatch, kind):
     batch = episodes(3, 1, 5)
     loss, gradient = training_loss(monkeypatch, kind, batch, with_gradient)
     assert loss > 0.1
@@ -287,7 +263,7 @@ def test_case_13_padding_changes_neither_loss_nor_gradient(monkeypatch, kind):
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-def test_case_13_an_update_always_has_an_action(monkeypatch, kind):
+def test_an_update_always_has_an_action(monkeypatch, kind):
     """No batch is all padding: no episode is without an action, and one episode of one action is enough."""
     batch = episodes(1)
     with pytest.raises(ValueError, match="has length 0"):
@@ -297,7 +273,7 @@ def test_case_13_an_update_always_has_an_action(monkeypatch, kind):
     assert gradient.isfinite().all()
 
 
-def test_case_13_padding_changes_no_update_of_recurrent_ppo(monkeypatch):
+def test_padding_changes_no_update_of_recurrent_ppo(monkeypatch):
     """There is no update that is all padding: a rollout is as many steps as it was asked for."""
     algorithm = ppo_algorithm(3, 1, 5)
     sample = next(iter(algorithm.rollout_buffer.get(60)))
@@ -333,7 +309,7 @@ def learnt(**changes):
     return torch.stack([torch.cat([p.detach().flatten() for p in s.parameters()]) for s in agent.network.stages])
 
 
-def test_case_13_padding_changes_nothing_of_what_the_successor_agent_learns():
+def test_padding_changes_nothing_of_what_the_successor_agent_learns():
     batch = episodes(3, 1, 5)
     first = learnt(horizon=20, histories=batch)
     assert first.isfinite().all()
@@ -351,7 +327,7 @@ class Ending(KnownModel):
         return np.ones((*states.shape[:-1], 3), dtype=np.float32)
 
 
-def test_case_13_steps_that_nobody_reaches_are_not_learnt():
+def test_steps_that_nobody_reaches_are_not_learnt():
     stages = learnt(model=Ending())
     assert stages.isfinite().all()
     # Each begins as the one after it; only the first has anything to learn from.
