@@ -3,12 +3,13 @@
 Many processes end where an outcome crosses a line (a tumour at 0, a limit of toxicity), and the noise of one step is
 tiny beside the range of the outcome. So the head sees, beside the scaled outcome and action, how far the predicted
 outcome *before clipping* lies from such a line in units of the noise: clipped, a cure would look like a narrow miss.
+How many ends there are decides how much may be learnt from them.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ from cirl_gym.outcome_models.inputs import Scaler, end_labels, set_arrays, taken
 from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
 
+Split: TypeAlias = tuple[Batch, FloatArray]
+"""Episodes, and the unclipped outcomes ``[N, T, A, d]`` predicted for them."""
 EndKind = Literal["never", "constant", "lines", "logistic", "network"]
 FORMULAS: tuple[EndKind, ...] = ("never", "constant", "lines")
 """Kinds without a network."""
@@ -184,9 +187,6 @@ class EndHead:
         return probability
 
 
-# MERGED: Fitting the end-of-episode head: how many ends there are decides how much may be learnt from them.
-
-
 @dataclass(frozen=True)
 class EndHeadConfig:
     """How the head is fitted.
@@ -245,15 +245,20 @@ class _Rows:
     labels: Tensor
     mask: Tensor
 
-    def loss(self, network: nn.Module, chosen: Tensor) -> Tensor:
-        """Mean log-loss of some episodes."""
-        mask, labels = self.mask[chosen], self.labels[chosen]
-        logits = network(self.inputs[chosen][mask])[:, 0]
-        return binary_cross_entropy_with_logits(logits, labels[mask])
+    @classmethod
+    def of(cls, lines: EndLines, batch: Batch, raw: FloatArray) -> _Rows:
+        inputs = taken(lines.inputs(raw, batch.obs[:, :-1]), batch)
+        return cls(torch.from_numpy(inputs), torch.from_numpy(end_labels(batch)), torch.from_numpy(batch.mask))
 
     def to(self, device: str) -> _Rows:
         """The same on another device."""
         return _Rows(self.inputs.to(device), self.labels.to(device), self.mask.to(device))
+
+    def loss(self, network: nn.Module, chosen: Tensor | slice = slice(None)) -> Tensor:
+        """Mean log-loss of some episodes."""
+        mask, labels = self.mask[chosen], self.labels[chosen]
+        logits = network(self.inputs[chosen][mask])[:, 0]
+        return binary_cross_entropy_with_logits(logits, labels[mask])
 
     def per_episode(self, network: nn.Module) -> FloatArray:
         """``[E]`` summed log-loss of every episode."""
@@ -264,7 +269,7 @@ class _Rows:
 
 
 def fit_end_head(
-    splits: tuple[tuple[Batch, FloatArray], tuple[Batch, FloatArray]],
+    splits: tuple[Split, Split],
     scaler: Scaler,
     noise: FloatArray,
     config: EndHeadConfig,
@@ -281,7 +286,7 @@ def fit_end_head(
     which is evidence enough to judge by the training log-loss.
 
     Args:
-        splits: training and validation batch, each with the unclipped outcomes ``[N, T, A, d]`` predicted for it.
+        splits: training and validation batch.
         scaler: of the training observations.
         noise: ``[d]`` standard deviation of outcomes around their prediction.
         config: how.
@@ -294,7 +299,7 @@ def fit_end_head(
     events, rate = int(train.terminated.sum()), float(train.terminated.sum() / train.n_steps)
     if events == 0:
         return _report(EndHead("never", lines, 0.0), splits, "no training episode ended by itself: p_end is 0")
-    rows = [_rows(lines, batch, raw) for batch, raw in splits]
+    rows = [_Rows.of(lines, batch, raw) for batch, raw in splits]
     few = events < config.few_events
     judge = 1 if validation.terminated.any() else 0
     kinds: tuple[EndKind, ...] = ("logistic",) if few else ("logistic", "network")
@@ -341,13 +346,6 @@ def _losses(head: EndHead, batch: Batch, raw: FloatArray) -> FloatArray:
     return summed
 
 
-def _rows(lines: EndLines, batch: Batch, raw: FloatArray) -> _Rows:
-    inputs = lines.inputs(raw, batch.obs[:, :-1])
-    return _Rows(
-        torch.from_numpy(taken(inputs, batch)), torch.from_numpy(end_labels(batch)), torch.from_numpy(batch.mask)
-    )
-
-
 def _priors(lines: EndLines, kind: EndKind, few: bool, n_actions: int, config: EndHeadConfig) -> Tensor:
     """``[F + A]`` standard deviation of the prior on the weights of every input."""
     priors = torch.full((lines.width + n_actions,), config.prior)
@@ -379,12 +377,11 @@ def _train(
         shrink = ((first / priors) ** 2).sum() + sum(((value / config.prior) ** 2).sum() for value in rest)
         return train.loss(network, chosen) + shrink / (2 * n_rows)
 
-    everyone = torch.arange(len(validation.mask), device=validation.mask.device)
     n_rows = int(train.mask.sum())
     train_network(
         network,
         loss,
-        lambda: float(validation.loss(network, everyone)),
+        lambda: float(validation.loss(network)),
         len(train.mask),
         config.training,
         seed,
@@ -402,9 +399,7 @@ def _constant_losses(batch: Batch, rate: float) -> FloatArray:
     return losses
 
 
-def _report(
-    head: EndHead, splits: tuple[tuple[Batch, FloatArray], tuple[Batch, FloatArray]], note: str
-) -> tuple[EndHead, EndReport]:
+def _report(head: EndHead, splits: tuple[Split, Split], note: str) -> tuple[EndHead, EndReport]:
     log_loss, constant, at_ends, elsewhere = {}, {}, {}, {}
     rate = float(splits[0][0].terminated.sum() / splits[0][0].n_steps)
     for name, (batch, raw) in zip(("train", "validation"), splits, strict=True):

@@ -1,4 +1,7 @@
-"""A training that was killed goes on from its last epoch and ends in the same weights, to the byte."""
+"""The one training loop of every network in the project: whole episodes, early stopping, same seed same bytes.
+
+A training that was killed goes on from its last epoch and ends in the same weights, to the byte.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.network_files import (
+    Arrays,
     load_module_arrays,
     load_optimiser_arrays,
     module_arrays,
@@ -25,7 +28,9 @@ from cirl_gym.outcome_models.network_files import (
     prefixed,
 )
 
-Weights = dict[str, Tensor]
+Schedule = Literal["constant", "cosine"]
+Progress = Callable[[int, int], None]
+"""Called with (epochs done, epochs planned)."""
 _MOMENTS = "optimiser.{}/"
 
 
@@ -38,120 +43,12 @@ class History:
     validation: tuple[float, ...]
     """Validation loss before the first epoch and after every epoch: one number more than ``training``."""
     best_epoch: int
-    """The epoch whose weights were kept; 0: none was better than the start."""
+    """The epoch whose weights the network has; 0: none was better than the start."""
 
     @property
     def epochs(self) -> int:
         """Epochs that were run."""
         return len(self.training)
-
-
-@dataclass
-class TrainingState:
-    """Where a training stands after a number of epochs; it changes as the training goes on."""
-
-    training: list[float] = field(default_factory=list)
-    """Mean training loss of every epoch."""
-    validation: list[float] = field(default_factory=list)
-    """Validation loss before the first epoch and after every epoch."""
-    best: int = 0
-    """Epoch of the lowest validation loss."""
-    kept: Weights = field(default_factory=dict)
-    """Weights of that epoch."""
-
-    @property
-    def epoch(self) -> int:
-        """Epochs that are done."""
-        return len(self.training)
-
-    def history(self) -> History:
-        """All of it, for good."""
-        return History(tuple(self.training), tuple(self.validation), self.best)
-
-    @property
-    def latest(self) -> dict[str, float]:
-        """Both losses of the last epoch."""
-        return {"training": self.training[-1], "validation": self.validation[-1]}
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a training moves and draws from; put into a file and taken out of it."""
-
-    network: nn.Module
-    optimiser: torch.optim.Optimizer
-    shuffler: torch.Generator
-    device: torch.device
-
-    def generators(self) -> dict[str, Tensor]:
-        """States of the three generators (the third is the accelerator's, where there is one)."""
-        states = {"shuffler": self.shuffler.get_state(), "torch": torch.default_generator.get_state()}
-        if self.device.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state(self.device)
-        return states
-
-    def set_generators(self, states: dict[str, Tensor]) -> None:
-        """Put the states back."""
-        self.shuffler.set_state(states["shuffler"])
-        torch.default_generator.set_state(states["torch"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(states["cuda"], self.device)
-
-
-def write_checkpoint(path: Path, identity: dict[str, Any], state: TrainingState, parts: Parts) -> None:
-    """Write all of a training whole, without pickle.
-
-    Args:
-        path: ``.npz``; an older one is replaced.
-        identity: what the training is of, for JSON; one of another identity is not gone on with.
-        state: how far it is.
-        parts: network, optimiser and generators.
-    """
-    text = json.dumps(
-        {
-            "identity": identity,
-            "training": state.training,
-            "validation": state.validation,
-            "best": state.best,
-        },
-        allow_nan=False,
-    )
-    arrays: dict[str, npt.NDArray[Any]] = {"state": np.array(text)}
-    arrays |= prefixed("network/", module_arrays(parts.network))
-    arrays |= prefixed("kept/", {name: value.numpy() for name, value in state.kept.items()})
-    arrays |= prefixed("generator/", {name: value.numpy() for name, value in parts.generators().items()})
-    arrays |= optimiser_arrays(parts.optimiser, _MOMENTS)
-    write_arrays(path, arrays)
-
-
-def read_checkpoint(path: Path, identity: dict[str, Any], parts: Parts) -> TrainingState:
-    """Put a training back to where :func:`write_checkpoint` left it.
-
-    Raises:
-        ValueError: the file is damaged, or of another training; the message names it.
-    """
-    arrays = read_arrays(path)
-    try:
-        found = json.loads(str(arrays.pop("state")))
-        if found["identity"] != json.loads(json.dumps(identity)):
-            raise ValueError("it is of a training with other data, settings or seed; remove it to begin anew")
-        load_module_arrays(parts.network, part("network/", arrays))
-        best, generators = (
-            {name: torch.from_numpy(np.array(array)) for name, array in part(prefix, arrays).items()}
-            for prefix in ("kept/", "generator/")
-        )
-        load_optimiser_arrays(parts.optimiser, arrays, _MOMENTS)
-        parts.set_generators(generators)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the checkpoint {path} cannot be gone on with: {error}") from error
-    return TrainingState(found["training"], found["validation"], found["best"], best)
-
-
-# MERGED: The one training loop of every network in the project: whole episodes, early stopping, same seed same bytes.
-
-Schedule = Literal["constant", "cosine"]
-Progress = Callable[[int, int], None]
-"""Called with (epochs done, epochs planned)."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +109,7 @@ def network_training() -> TrainingConfig:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who looks at a training, and where it is kept while it runs. Nothing here changes its outcome."""
+    """Who looks at a training, and where it is stored while it runs. Nothing here changes its outcome."""
 
     on_epoch: Callable[[str, int, float], None] | None = None
     """Called with (name of the network, epoch, validation loss) after every epoch; what it raises ends the training."""
@@ -274,41 +171,36 @@ def train_network(
         seed: of the order of episodes and of dropout.
         progress: called after every epoch.
         name: of the network, in the watcher's folders.
-        watch: who looks, and where the training is kept.
+        watch: who looks, and where the training is stored.
 
     Raises:
         NotFiniteError: a loss or gradient is not finite; the message names the step, the best weights are restored.
         ValueError: a checkpoint of this name is damaged or of another training.
     """
     watch = watch or Watch()
-    network.to(config.device)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    parts = Parts(network, optimiser, torch.Generator().manual_seed(seed), torch.device(config.device))
-    state = TrainingState(validation=[_validate(network, validation_loss, 0)], kept=_copy(network))
-    # The first validation loss stands for the data and the first weights.
-    identity = {"config": asdict(config), "seed": seed, "episodes": n_episodes, "start": state.validation[0]}
+    training = _Training(network, loss, validation_loss, n_episodes, config, seed)
     path = watch.checkpoints / f"{name}.npz" if watch.checkpoints else None
     with seeded(seed, config.device), _scalars(watch.log, name) as scalars:
         if path and path.exists():
-            state = read_checkpoint(path, identity, parts)
-        while state.epoch < config.epochs and state.epoch - state.best < config.patience:
+            training.read(path)
+        while not training.over:
             try:
-                _epoch(parts, state, loss, validation_loss, n_episodes, config)
+                training.epoch()
             except NotFiniteError as error:
-                _restore(network, state.kept)
+                training.end()
                 good = f"; the last good checkpoint is {path}" if path and path.exists() else ""
-                raise NotFiniteError(f"{error}; the weights of epoch {state.best} are kept{good}") from error
+                raise NotFiniteError(f"{error}; the weights of epoch {training.best} are kept{good}") from error
             if path:
-                write_checkpoint(path, identity, state, parts)
-            scalars(state.latest, state.epoch)
+                training.write(path)
+            scalars({"training": training.losses[-1], "validation": training.validation[-1]}, training.done)
             if progress is not None:
-                progress(state.epoch, config.epochs)
+                progress(training.done, config.epochs)
             if watch.on_epoch is not None:
-                watch.on_epoch(name, state.epoch, state.validation[-1])
-    _restore(network, state.kept)
+                watch.on_epoch(name, training.done, training.validation[-1])
+    training.end()
     if progress is not None:
         progress(config.epochs, config.epochs)
-    return state.history()
+    return History(tuple(training.losses), tuple(training.validation), training.best)
 
 
 @contextmanager
@@ -330,55 +222,118 @@ def _scalars(folder: Path | None, name: str) -> Iterator[Callable[[dict[str, flo
         yield write
 
 
-def _epoch(
-    parts: Parts,
-    state: TrainingState,
-    loss: Callable[[Tensor, float], Tensor],
-    validation_loss: Callable[[], float],
-    n_episodes: int,
-    config: TrainingConfig,
-) -> None:
-    """One pass in train mode, one look at the validation episodes, and the best weights so far."""
-    epoch = state.epoch + 1
-    parts.optimiser.param_groups[0]["lr"] = config.rate(epoch)
-    batch_size = min(config.batch_size, max(n_episodes // config.fewest_steps, 1))
-    order = torch.randperm(n_episodes, generator=parts.shuffler).to(parts.device)
-    batches = torch.split(order, batch_size)
-    parts.network.train()
-    total = 0.0
-    for step, rows in enumerate(batches, start=(epoch - 1) * len(batches)):
-        value = loss(rows, step / (config.epochs * len(batches)))
-        parts.optimiser.zero_grad()
-        value.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(parts.network.parameters(), config.clip_norm)
-        if not (math.isfinite(value.item()) and math.isfinite(norm.item())):
-            raise NotFiniteError(
-                f"training stopped at step {step + 1} (epoch {epoch}): the loss is {value.item()} and its gradient's "
-                f"norm {norm.item()}"
-            )
-        parts.optimiser.step()
-        total += value.item() * len(rows)
-    validation = _validate(parts.network, validation_loss, epoch)
-    state.training.append(total / n_episodes)
-    state.validation.append(validation)
-    if validation < state.validation[state.best]:
-        state.best, state.kept = epoch, _copy(parts.network)
+class _Training:
+    """A training under way: what it moves and draws from, and what happened so far."""
 
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Callable[[Tensor, float], Tensor],
+        validation_loss: Callable[[], float],
+        n_episodes: int,
+        config: TrainingConfig,
+        seed: int,
+    ) -> None:
+        self.network, self.loss, self.validation_loss = network.to(config.device), loss, validation_loss
+        self.n_episodes, self.config, self.device = n_episodes, config, torch.device(config.device)
+        self.optimiser = torch.optim.AdamW(
+            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        self.shuffler = torch.Generator().manual_seed(seed)
+        self.losses: list[float] = []
+        """Mean training loss of every epoch."""
+        self.validation = [self._validate()]
+        """Validation loss before the first epoch and after every epoch."""
+        self.best, self.best_weights = 0, module_arrays(network)
+        """Epoch of the lowest validation loss, and the weights after it."""
+        # The first validation loss stands for the data and the first weights.
+        self.identity = {"config": asdict(config), "seed": seed, "episodes": n_episodes, "start": self.validation[0]}
+        """What the training is of; a checkpoint of another one is refused."""
 
-def _validate(network: nn.Module, validation_loss: Callable[[], float], epoch: int) -> float:
-    network.eval()
-    with torch.no_grad():
-        value = validation_loss()
-    if not math.isfinite(value):
-        raise NotFiniteError(f"training stopped after epoch {epoch}: the validation loss is {value}")
-    return value
+    @property
+    def done(self) -> int:
+        """Epochs that are done."""
+        return len(self.losses)
 
+    @property
+    def over(self) -> bool:
+        """Whether every epoch is done, or too many of them brought nothing."""
+        return self.done >= self.config.epochs or self.done - self.best >= self.config.patience
 
-def _copy(network: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+    def epoch(self) -> None:
+        """One pass in train mode, one look at the validation episodes, and the best weights so far."""
+        config, epoch = self.config, self.done + 1
+        self.optimiser.param_groups[0]["lr"] = config.rate(epoch)
+        batch_size = min(config.batch_size, max(self.n_episodes // config.fewest_steps, 1))
+        order = torch.randperm(self.n_episodes, generator=self.shuffler).to(self.device)
+        batches = torch.split(order, batch_size)
+        self.network.train()
+        total = 0.0
+        for step, rows in enumerate(batches, start=(epoch - 1) * len(batches)):
+            value = self.loss(rows, step / (config.epochs * len(batches)))
+            self.optimiser.zero_grad()
+            value.backward()  # type: ignore[no-untyped-call]
+            norm = nn.utils.clip_grad_norm_(self.network.parameters(), config.clip_norm)
+            if not (math.isfinite(value.item()) and math.isfinite(norm.item())):
+                raise NotFiniteError(
+                    f"training stopped at step {step + 1} (epoch {epoch}): the loss is {value.item()} and its "
+                    f"gradient's norm {norm.item()}"
+                )
+            self.optimiser.step()
+            total += value.item() * len(rows)
+        validation = self._validate(epoch)
+        self.losses.append(total / self.n_episodes)
+        self.validation.append(validation)
+        if validation < self.validation[self.best]:
+            self.best, self.best_weights = epoch, module_arrays(self.network)
 
+    def end(self) -> None:
+        """Leave the network on the CPU, in eval mode, with the best weights."""
+        load_module_arrays(self.network.cpu(), self.best_weights)
+        self.network.eval()
 
-def _restore(network: nn.Module, weights: dict[str, Tensor]) -> None:
-    network.cpu()
-    network.load_state_dict(weights)
-    network.eval()
+    def write(self, path: Path) -> None:
+        """Write all of it whole, without pickle; an older checkpoint is replaced."""
+        what = {"identity": self.identity, "training": self.losses, "validation": self.validation, "best": self.best}
+        arrays: Arrays = {"state": np.array(json.dumps(what, allow_nan=False))}
+        arrays |= prefixed("network/", module_arrays(self.network)) | prefixed("kept/", self.best_weights)
+        arrays |= prefixed("generator/", self._generators()) | optimiser_arrays(self.optimiser, _MOMENTS)
+        write_arrays(path, arrays)
+
+    def read(self, path: Path) -> None:
+        """Put the training back to where :meth:`write` left it.
+
+        Raises:
+            ValueError: the file is damaged, or of another training; the message names it.
+        """
+        arrays = read_arrays(path)
+        try:
+            found = json.loads(str(arrays.pop("state")))
+            if found["identity"] != json.loads(json.dumps(self.identity)):
+                raise ValueError("it is of a training with other data, settings or seed; remove it to begin anew")
+            load_module_arrays(self.network, part("network/", arrays))
+            self.losses, self.validation, self.best = found["training"], found["validation"], found["best"]
+            self.best_weights = part("kept/", arrays)
+            states = {name: torch.from_numpy(array) for name, array in part("generator/", arrays).items()}
+            self.shuffler.set_state(states["shuffler"])
+            torch.default_generator.set_state(states["torch"])
+            if self.device.type == "cuda":
+                torch.cuda.set_rng_state(states["cuda"], self.device)
+            load_optimiser_arrays(self.optimiser, arrays, _MOMENTS)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"the checkpoint {path} cannot be gone on with: {error}") from error
+
+    def _generators(self) -> Arrays:
+        """States of the generators (the third is the accelerator's, where there is one)."""
+        states = {"shuffler": self.shuffler.get_state(), "torch": torch.default_generator.get_state()}
+        if self.device.type == "cuda":
+            states["cuda"] = torch.cuda.get_rng_state(self.device)
+        return {name: state.numpy() for name, state in states.items()}
+
+    def _validate(self, epoch: int = 0) -> float:
+        self.network.eval()
+        with torch.no_grad():
+            value = self.validation_loss()
+        if not math.isfinite(value):
+            raise NotFiniteError(f"training stopped after epoch {epoch}: the validation loss is {value}")
+        return value
