@@ -79,14 +79,12 @@ class Batch:
         lengths = _whole_numbers("lengths", np.array(self.lengths))
         if lengths.shape != (n,):
             raise ValueError(f"Batch: lengths must be [{n}], got {lengths.shape}")
-        if ((lengths < 1) | (lengths > steps)).any():
-            bad = int(np.flatnonzero((lengths < 1) | (lengths > steps))[0])
+        for (bad,) in _first((lengths < 1) | (lengths > steps)):
             raise ValueError(f"Batch: episode {self.ids[bad]!r} has length {lengths[bad]}, not within 1..{steps}")
         flags = [np.array(getattr(self, name)) for name in ("terminated", "truncated")]
         if any(flag.shape != (n,) or flag.dtype != np.bool_ for flag in flags):
             raise ValueError(f"Batch: terminated and truncated must be bool [{n}]")
-        if (flags[0] == flags[1]).any():
-            bad = int(np.flatnonzero(flags[0] == flags[1])[0])
+        for (bad,) in _first(flags[0] == flags[1]):
             raise ValueError(f"Batch: episode {self.ids[bad]!r} must be either terminated or truncated")
 
         live_obs = np.arange(steps + 1) <= lengths[:, None]
@@ -95,31 +93,22 @@ class Batch:
             raise ValueError(f"Batch: obs must be numbers, got {obs.dtype}")
         with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is named below
             obs = np.where(live_obs[..., None], obs, 0).astype(np.float32)
-        usable = np.abs(obs) <= LARGEST
-        if not usable.all():
-            episode, step, column = (int(index) for index in np.argwhere(~usable)[0])
+        for episode, step, column in _first(~(np.abs(obs) <= LARGEST)):
             value = obs[episode, step, column]
             raise ValueError(
                 f"Batch: obs of episode {self.ids[episode]!r}, step {step}, feature {self.features[column]!r} "
                 + (f"is {value:g}, beyond {LARGEST:g}" if np.isfinite(value) else "is not finite as float32")
             )
-        actions = np.where(live_actions, actions, 0)
-        actions = _whole_numbers("actions", actions)
-        if ((actions < 0) | (actions >= self.n_actions)).any():
-            episode, step = (int(i) for i in np.argwhere((actions < 0) | (actions >= self.n_actions))[0])
+        actions = _whole_numbers("actions", np.where(live_actions, actions, 0))
+        for episode, step in _first((actions < 0) | (actions >= self.n_actions)):
             raise ValueError(
                 f"Batch: action of episode {self.ids[episode]!r}, step {step} is {actions[episode, step]}, "
                 f"not within 0..{self.n_actions - 1}"
             )
         if self.allowed is not None:
             object.__setattr__(self, "allowed", self._checked_masks(np.array(self.allowed), actions, live_actions))
-        for name, array in (
-            ("obs", obs),
-            ("actions", actions),
-            ("lengths", lengths),
-            ("terminated", flags[0]),
-            ("truncated", flags[1]),
-        ):
+        names = ("obs", "actions", "lengths", "terminated", "truncated")
+        for name, array in zip(names, (obs, actions, lengths, *flags), strict=True):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
@@ -129,8 +118,7 @@ class Batch:
             raise ValueError(f"Batch: allowed must be bool {list(shape)}, got {allowed.dtype} {list(allowed.shape)}")
         masks: BoolArray = allowed.astype(np.bool_) | ~live[..., None]
         taken = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0]
-        if not taken.all():
-            episode, step = (int(i) for i in np.argwhere(~taken)[0])
+        for episode, step in _first(~taken):
             raise ValueError(
                 f"Batch: episode {self.ids[episode]!r}, step {step}: action "
                 f"{self.action_names[actions[episode, step]]!r} was taken and is not allowed"
@@ -298,6 +286,12 @@ class Batch:
         if set(arrays) | {"allowed"} != names:
             raise ValueError(f"{path} is not a batch: {sorted((set(arrays) | {'allowed'}) ^ names)} missing or unknown")
         return cls(**arrays)  # type: ignore[arg-type]
+
+
+def _first(broken: npt.NDArray[np.bool_]) -> list[list[int]]:
+    """Where a promise is broken first, as a list of one place, or of none."""
+    first: list[list[int]] = np.argwhere(broken)[:1].tolist()
+    return first
 
 
 def _whole_numbers(name: str, array: npt.NDArray[np.generic]) -> IntArray:

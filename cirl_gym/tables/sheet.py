@@ -314,22 +314,23 @@ class Sheet:
         """``[R]`` the cells as Python objects."""
         return np.asarray(self.frame[column].astype(object).to_numpy(), dtype=object)
 
+    def _each(self, column: str, parse: Callable[[object], T]) -> list[T]:
+        """``[R]`` what each cell is; equal texts are parsed once."""
+        cells = self.cells(column)
+        known = {text: parse(text) for text in {cell for cell in cells if isinstance(cell, str)}}
+        return [known[cell] if isinstance(cell, str) else parse(cell) for cell in cells]
+
     @_once
     def missing(self, column: str) -> BoolArray:
         """``[R]`` True where a cell is missing."""
-        cells = self.cells(column)
-        known = {cell: is_missing(cell) for cell in {cell for cell in cells if isinstance(cell, str)}}
-        found = [known[cell] if isinstance(cell, str) else is_missing(cell) for cell in cells]
-        return np.array(found, dtype=np.bool_)
+        return np.array(self._each(column, is_missing), dtype=np.bool_)
 
     @_once
     def numbers(self, column: str) -> tuple[FloatArray, BoolArray]:
         """``[R]`` float64 values, NaN where missing or bad; ``[R]`` True where a cell is no number."""
-        cells = self.cells(column)
-        known = {cell: number(cell) for cell in {cell for cell in cells if isinstance(cell, str)}}
-        found = [known[cell] if isinstance(cell, str) else number(cell) for cell in cells]
+        found = self._each(column, number)
         bad = np.array([value is None for value in found], dtype=np.bool_)
-        return np.array([np.nan if value is None else value for value in found], dtype=np.float64), bad
+        return np.array(found, dtype=np.float64), bad
 
     @_once
     def readings(self, column: str) -> tuple[FloatArray, list[BadCell]]:
