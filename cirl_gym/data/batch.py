@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,8 +107,8 @@ class Batch:
             )
         if self.allowed is not None:
             object.__setattr__(self, "allowed", self._checked_masks(np.array(self.allowed), actions, live_actions))
-        names = ("obs", "actions", "lengths", "terminated", "truncated")
-        for name, array in zip(names, (obs, actions, lengths, *flags), strict=True):
+        checked: list[npt.NDArray[Any]] = [obs, actions, lengths, *flags]
+        for name, array in zip(("obs", "actions", "lengths", "terminated", "truncated"), checked, strict=True):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
