@@ -161,7 +161,7 @@ class TestRecurrentQLearning:
         for folder in ("a", "a", "b"):
             kept = StoredParts(tmp_path / folder)
             answer = learnt_candidates(
-                None, ruled_problem(), "drqn", TINY, np.random.default_rng(0), mu="rollouts", kept=kept
+                None, ruled_problem(), "drqn", TINY, np.random.default_rng(0), mu="rollouts", stored=kept
             )
             found.append([answer(w) for w in (W, W[::-1])])
         for first, again, fresh in zip(*found, strict=True):
