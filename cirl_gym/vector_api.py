@@ -5,6 +5,7 @@ The two forms of an environment or wrapper share a module, and the single form w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -14,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from cirl_gym.types import BoolArray
 
-__all__ = ["AutoresetMode", "VectorEnv", "VectorWrapper", "autoreset_mode", "batch_space", "reset_rows"]
+__all__ = ["AutoresetMode", "RowsWrapper", "VectorEnv", "VectorWrapper", "autoreset_mode", "batch_space"]
 
 try:
     from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
@@ -69,7 +70,31 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     return AutoresetMode(mode)
 
 
-def reset_rows(options: dict[str, Any] | None, n: int) -> BoolArray:
-    """``[n]`` which rows a reset begins; to be read before the reset, since an environment may take the option out."""
-    mask = (options or {}).get("reset_mask")
-    return np.ones(n, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
+class RowsWrapper(VectorWrapper):
+    """A wrapper of a vector environment in any autoreset mode, which knows at every step which rows begin anew.
+
+    Raises:
+        ValueError: the environment does not state its autoreset mode.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        self._mode = autoreset_mode(env)
+        self._ended: BoolArray = np.zeros(env.num_envs, dtype=np.bool_)
+        """``[n]`` rows whose episode ended in the last step."""
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every row, or in those of ``options["reset_mask"]``."""
+        # Read before the reset, since an environment may take the option out.
+        mask = (options or {}).get("reset_mask")
+        begun = np.ones(self.num_envs, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
+        # The seed of a vector environment may be a sequence, which Gymnasium's annotation leaves out.
+        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self._ended = self._ended & ~begun
+        return self._begun(obs, begun), infos
+
+    def _begun(self, obs: Any, rows: BoolArray) -> Any:
+        """What is shown where ``rows [n]`` were reset."""
+        return obs

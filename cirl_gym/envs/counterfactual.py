@@ -193,16 +193,9 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
 
     Args:
         n: how many.
-        model: see :class:`CounterfactualEnv`, as all arguments that follow.
-        batch: where episodes begin.
-        run: a folder instead of the two.
-        feature_map: scales outcomes to phi.
-        end: how a process ends.
-        forbid: rules.
-        horizon: the time limit.
-        observation: how histories are shown.
-        previous_action: whether the previous action is shown.
         max_episode_steps: the time limit; -1 for none, None for ``horizon`` or that of the batch.
+        model, batch, run, feature_map, end, forbid, horizon, observation, previous_action: see
+            :class:`CounterfactualEnv`.
         **options: what ``reset`` begins with where it is given no others.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
@@ -11,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from cirl_gym.types import BoolArray, Float32Array
-from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper, autoreset_mode, batch_space, reset_rows
+from cirl_gym.vector_api import AutoresetMode, RowsWrapper, VectorEnv, batch_space
 
 Form: TypeAlias = Literal["flat", "dict"]
 
@@ -141,7 +140,7 @@ class HistoryObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         return shown(self._rows, self.form), reward, terminated, truncated, info
 
 
-class HistoryVectorObservation(VectorWrapper):
+class HistoryVectorObservation(RowsWrapper):
     """:class:`HistoryObservation` for a vector environment, in any autoreset mode.
 
     Row i is what the wrapper of a single environment shows: its history begins anew where the row is reset. In
@@ -160,25 +159,16 @@ class HistoryVectorObservation(VectorWrapper):
         super().__init__(env)
         self.length = length_of(length, _time_limit(env))
         self.form: Form = form
-        self._mode = autoreset_mode(env)
         self.single_observation_space = history_space(flat_bounds(env.single_observation_space), self.length, form)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._inner = env.single_observation_space
         width = len(flat_bounds(self._inner)[0]) + 1
         self._rows: Float32Array = np.zeros((env.num_envs, self.length, width), dtype=np.float32)
-        self._ended: BoolArray = np.zeros(env.num_envs, dtype=np.bool_)
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every row, or in those of ``options["reset_mask"]``: histories of one step."""
-        begun = reset_rows(options, self.num_envs)
-        # The seed of a vector environment may be a sequence, which Gymnasium's annotation leaves out.
-        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+    def _begun(self, obs: Any, rows: BoolArray) -> Any:
         fresh = grown(np.zeros_like(self._rows), flat_numbers(self._inner, obs, (self.num_envs,)))
-        self._rows = np.where(begun[:, None, None], fresh, self._rows)
-        self._ended = self._ended & ~begun
-        return shown(self._rows, self.form), infos
+        self._rows = np.where(rows[:, None, None], fresh, self._rows)
+        return shown(self._rows, self.form)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One action per row; every history grows by one step or begins anew."""

@@ -17,7 +17,7 @@ from cirl_gym.data.features import FeatureMap, check_weights, reward
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.files import read_json
 from cirl_gym.types import BoolArray, FloatArray
-from cirl_gym.vector_api import AutoresetMode, VectorEnv, VectorWrapper, autoreset_mode, reset_rows
+from cirl_gym.vector_api import AutoresetMode, RowsWrapper, VectorEnv
 
 SCHEMA = 1
 """Of the ``result.json`` that is understood."""
@@ -167,7 +167,7 @@ def scale_of(env: Any) -> FeatureMap:
     return scale
 
 
-class LearnedVectorReward(VectorWrapper):
+class LearnedVectorReward(RowsWrapper):
     """:class:`LearnedReward` for a vector environment, in any autoreset mode.
 
     Row i is paid what the wrapper of a single environment pays; the step that only resets a row (``NEXT_STEP``) pays it
@@ -186,20 +186,8 @@ class LearnedVectorReward(VectorWrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], reward: RunOrReward) -> None:
         super().__init__(env)
-        self._mode = autoreset_mode(env)
         self._scale = _common_scale(env.unwrapped)
         self.learned = reward_for(reward, self._scale)
-        self._ended: BoolArray = np.zeros(env.num_envs, dtype=np.bool_)
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every row, or in those of ``options["reset_mask"]``."""
-        begun = reset_rows(options, self.num_envs)
-        # The seed of a vector environment may be a sequence, which Gymnasium's annotation leaves out.
-        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self._ended = self._ended & ~begun
-        return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, FloatArray, Any, Any, dict[str, Any]]:
         """One action per row; the rewards are the learned ones.

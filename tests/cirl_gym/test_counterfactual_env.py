@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import shutil
 from dataclasses import replace
 
@@ -241,21 +239,6 @@ def test_outside_support_is_told_feature_by_feature(batch):
     assert {True, False} == set(told)
 
 
-@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
-def test_every_observation_is_inside_the_space(batch, chance):
-    env, rng = CounterfactualEnv(OracleModel(), batch, outcome="sampled", weights=W), np.random.default_rng(0)
-    for seed in range(30):
-        obs, _ = env.reset(seed=seed)
-        ended = False
-        while not ended:
-            assert obs.dtype == np.float32
-            assert obs in env.observation_space
-            obs, reward, terminated, truncated, _ = env.step(int(rng.random() < chance))
-            assert np.isfinite(reward)
-            ended = terminated or truncated
-        assert obs in env.observation_space
-
-
 def test_the_space_holds_starts_beyond_the_models_bounds(batch):
     class Narrow(Counting):
         bounds = (np.full(2, 10.0), np.full(2, 11.0))
@@ -281,18 +264,6 @@ def test_starts_are_drawn_from_all_episodes(batch):
     env.reset(seed=0)
     names = [env.reset()[1]["episode"] for _ in range(400)]
     assert set(names) == set(batch.ids)
-
-
-def test_equal_seeds_give_equal_runs(batch):
-    runs = []
-    for _ in range(2):
-        env = CounterfactualEnv(OracleModel(), batch, outcome="sampled")
-        seen = [env.reset(seed=5)[0]]
-        for _ in range(3):
-            seen += [env.step(a)[0] for a in (1, 0, 1)]
-            seen.append(env.reset()[0])
-        runs.append(np.array(seen))
-    np.testing.assert_array_equal(*runs)
 
 
 def test_without_weights_there_is_no_reward(batch):
@@ -358,24 +329,6 @@ class TestBadInput:
         longer.reset(options={"episode": cut, "step": 20})
         longer.step(0)
 
-    @pytest.mark.parametrize("action", [2, -1, 0.5, None, np.array([1])])
-    def test_a_bad_action_leaves_the_state_alone(self, batch, action):
-        env, reference = (CounterfactualEnv(OracleModel(), batch, outcome="sampled") for _ in range(2))
-        env.reset(seed=1)
-        reference.reset(seed=1)
-        with pytest.raises(ValueError, match="action must be"):
-            env.step(action)
-        np.testing.assert_array_equal(env.step(1)[0], reference.step(1)[0])
-
-    def test_step_needs_an_episode(self, batch):
-        env = CounterfactualEnv(Counting(), batch, horizon=1)
-        with pytest.raises(gym.error.ResetNeeded):
-            env.step(0)
-        env.reset(seed=0)
-        env.step(0)
-        with pytest.raises(gym.error.ResetNeeded):
-            env.step(0)
-
     def test_model_and_batch_are_needed(self, batch):
         for given, missing in (({"batch": batch}, "model"), ({"model": OracleModel()}, "batch")):
             with pytest.raises(ValueError, match=f"belong together, {missing} is missing"):
@@ -403,32 +356,3 @@ class TestBadInput:
             CounterfactualEnv(OracleModel(), replace(batch, features=("a", "b")))
         with pytest.raises(ValueError, match="model knows 2 actions, the batch 3"):
             CounterfactualEnv(OracleModel(), replace(batch, action_names=("0", "1", "2")))
-
-
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_copy_goes_on_like_the_original(batch, again):
-    env = CounterfactualEnv(OracleModel(), batch, outcome="sampled")
-    env.reset(seed=0)
-    twin = again(env)
-    for action in (1, 0, 1):
-        np.testing.assert_array_equal(env.step(action)[0], twin.step(action)[0])
-    np.testing.assert_array_equal(env.reset()[0], twin.reset()[0])
-
-
-def test_nothing_returned_is_shared_with_the_environment(batch):
-    env, reference = (CounterfactualEnv(OracleModel(), batch) for _ in range(2))
-    kept, _ = env.reset(seed=1)
-    reference.reset(seed=1)
-    kept[:] = -1
-    for action in (1, 0, 1):
-        obs, _, _, _, info = env.step(action)
-        np.testing.assert_array_equal(obs, reference.step(action)[0])
-        obs[:], info["phi"][:] = -1, -1
-
-
-def test_learns_without_a_warning(batch):
-    from stable_baselines3 import PPO
-
-    env = gym.make("CIRLCounterfactual-v0", model=OracleModel(), batch=batch, weights=W)
-    agent = PPO("MlpPolicy", env, n_steps=64, seed=0, device="cpu").learn(128)
-    assert agent.num_timesteps == 128

@@ -44,7 +44,7 @@ class Counter(gym.Env):
 
 
 def hand_made():
-    """Treat twice from (30, 2) without noise: (30, 0.5), then (27.5, 1.2), as in test_dynamics."""
+    """Treat twice from (30, 2) without noise: (30, 0.5), then (27.5, 1.2), as in test_simulator."""
     start, first, second = [30, 2, 0, 0, 1], [30, 0.5, 0, 1, 1], [27.5, 1.2, 0, 1, 1]
     none = [0, 0, 0, 0, 0]
     return np.array([[none, none, start], [none, start, first], [start, first, second]])

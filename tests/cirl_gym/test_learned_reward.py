@@ -147,7 +147,7 @@ class TestSingle:
     def test_hand_computed_episode(self, run):
         env = LearnedReward(TumourEnv(QUIET, weights=(-0.3, -0.7)), run)
         env.reset(options={"patient": (30, 2)})
-        # Treated twice: (30, .5), then (27.5, 1.2), as in test_dynamics; tumour scaled from 10..60, side effects by 10.
+        # Treated twice: (30, .5), then (27.5, 1.2); tumour scaled from 10..60, side effects by 10.
         expected = [-0.25 * 20 / 50 - 0.75 * 0.05, -0.25 * 17.5 / 50 - 0.75 * 0.12]
         own = [-0.3 * 0.6 - 0.7 / 30, -0.3 * 0.55 - 0.7 * 0.08]
         for paid, original in zip(expected, own, strict=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import random
 
 import gymnasium as gym
@@ -42,7 +40,7 @@ def test_both_checkers_are_silent(arguments):
 
 
 def test_hand_computed_episode():
-    # Treat twice from (30, 2) without noise: (30, 0.5), then (27.5, 1.2), as in test_dynamics.
+    # Treat twice from (30, 2) without noise: (30, 0.5), then (27.5, 1.2), as in test_simulator.
     env = TumourEnv(QUIET, weights=(-0.3, -0.7))
     seen, steps = episode(env, [1, 1], options={"patient": (30, 2)})
     np.testing.assert_allclose(seen, [[30, 2, 0, 0], [30, 0.5, 0, 1], [27.5, 1.2, 0, 1]], rtol=1e-6)
@@ -121,12 +119,6 @@ class TestTimeLimit:
         assert self.lengths(TumourEnv()) == (20, True)
         assert gym.spec("CIRLTumour-v0").max_episode_steps == 20
 
-    @pytest.mark.parametrize(("asked", "steps", "truncated"), [(50, 50, True), (5, 5, True), (-1, 100, False)])
-    def test_max_episode_steps_of_make_is_obeyed(self, asked, steps, truncated):
-        if asked == -1 and gym.__version__.startswith("0."):
-            pytest.skip("-1 removes the limit from Gymnasium 1.0 on")
-        assert self.lengths(gym.make("CIRLTumour-v0", max_episode_steps=asked)) == (steps, truncated)
-
     def test_the_horizon_of_a_directly_built_environment_is_obeyed(self):
         assert self.lengths(TumourEnv(TumourParameters(horizon=33))) == (33, True)
         assert self.lengths(TumourEnv(max_episode_steps=-1)) == (100, False)
@@ -148,56 +140,11 @@ class TestTimeLimit:
         assert env.step(0)[2:4] == (True, False)
 
 
-class TestRandomNumbers:
-    def test_equal_seeds_give_equal_runs_and_episodes_differ(self):
-        first, second = gym.make("CIRLTumour-v0"), gym.make("CIRLTumour-v0")
-        runs = []
-        for k, env in enumerate((first, second)):
-            # The process-wide generators are nobody's business here.
-            np.random.seed(k)  # noqa: NPY002
-            random.seed(k)
-            runs.append([episode(env, [1, 0] * 10, seed=5)[0], *(episode(env, [1, 0] * 10)[0] for _ in range(3))])
-        for a, b in zip(*runs, strict=True):
-            np.testing.assert_array_equal(a, b)
-        assert len({run[0].tobytes() for run in runs[0]}) == 4
-
-    def test_global_states_are_untouched(self):
-        before = np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
-        episode(gym.make("CIRLTumour-v0"), [1] * 20, seed=0)
-        assert (np.random.get_state()[1] == before[0]).all()  # noqa: NPY002
-        assert random.getstate() == before[1]
-
-    def test_the_noise_of_a_seed_is_the_same_with_any_patient(self):
-        a, _ = episode(TumourEnv(), [0, 1, 0], seed=1, options={"patient": (30, 5)})
-        b, _ = episode(TumourEnv(), [0, 1, 0], seed=1, options={"patient": (31, 6)})
-        # Both coordinates are averages plus the same noise, so a difference of 1 stays 1.
-        np.testing.assert_allclose(np.array(b)[:, :2] - np.array(a)[:, :2], 1.0, atol=1e-5)
-
-
-def test_every_observation_is_inside_the_space():
-    env, rng = TumourEnv(), random.Random(0)
-    for k, chance in enumerate([0.0, 0.5, 1.0] * 30):
-        options = {"patient": (49.9, rng.choice([0.0, 2.0, 14.9]))} if k % 3 == 0 else None
-        seen, _ = episode(env, [int(rng.random() < chance) for _ in range(20)], seed=k, options=options)
-        assert all(obs.dtype == np.float32 and obs in env.observation_space for obs in seen)
-
-
-def test_nothing_returned_is_shared_with_the_environment():
-    env = TumourEnv()
-    kept, _ = env.reset(seed=1)
-    copies, returned = [kept.copy()], [kept]
-    for _ in range(5):
-        obs, _, _, _, info = env.step(1)
-        returned += [obs, info["phi"]]
-        copies += [obs.copy(), info["phi"].copy()]
-    for array, copied in zip(returned, copies, strict=True):
-        assert array.tobytes() == copied.tobytes()
-        array[:] = -1
-    reference = TumourEnv()
-    reference.reset(seed=1)
-    for _ in range(5):
-        reference.step(1)
-    np.testing.assert_array_equal(env.step(0)[0], reference.step(0)[0])
+def test_the_noise_of_a_seed_is_the_same_with_any_patient():
+    a, _ = episode(TumourEnv(), [0, 1, 0], seed=1, options={"patient": (30, 5)})
+    b, _ = episode(TumourEnv(), [0, 1, 0], seed=1, options={"patient": (31, 6)})
+    # Both coordinates are averages plus the same noise, so a difference of 1 stays 1.
+    np.testing.assert_allclose(np.array(b)[:, :2] - np.array(a)[:, :2], 1.0, atol=1e-5)
 
 
 class TestOptions:
@@ -279,15 +226,6 @@ class TestOptions:
 
 
 class TestBadInput:
-    @pytest.mark.parametrize("action", [2, -1, 0.5, "1", None, np.array([1]), np.float32(1)])
-    def test_a_bad_action_leaves_the_state_alone(self, action):
-        env, reference = TumourEnv(), TumourEnv()
-        env.reset(seed=1)
-        reference.reset(seed=1)
-        with pytest.raises(ValueError, match="action must be"):
-            env.step(action)
-        np.testing.assert_array_equal(env.step(1)[0], reference.step(1)[0])
-
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -350,49 +288,3 @@ class TestBadInput:
             gym.make("CIRLTumour-v0", weight=(0, 0))
         with pytest.raises(ValueError, match="x must lie"):
             gym.make("CIRLTumour-v0", patient=(60, 2))
-
-    def test_step_needs_an_episode(self):
-        env = TumourEnv()
-        with pytest.raises(gym.error.ResetNeeded):
-            env.step(0)
-        episode(env, [0] * 20, seed=0)
-        with pytest.raises(gym.error.ResetNeeded):
-            env.step(0)
-
-
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_copy_goes_on_like_the_original(again):
-    env = TumourEnv(max_episode_steps=-1)
-    env.reset(seed=0)
-    env.step(0)
-    twin = again(env)
-    # Beyond the first block of noise, and into the next episode.
-    for action in [1, 0, 0, 0, 0] * 5:
-        np.testing.assert_array_equal(env.step(action)[0], twin.step(action)[0])
-    np.testing.assert_array_equal(env.reset()[0], twin.reset()[0])
-
-
-@pytest.mark.parametrize("algorithm", ["PPO", "RecurrentPPO"])
-def test_learns_without_a_warning(algorithm):
-    from sb3_contrib import RecurrentPPO
-    from stable_baselines3 import PPO
-
-    if algorithm == "PPO":
-        agent = PPO("MlpPolicy", gym.make("CIRLTumour-v0"), n_steps=64, seed=0, device="cpu")
-    else:
-        shared = {"lstm_hidden_size": 16, "shared_lstm": True, "enable_critic_lstm": False}
-        agent = RecurrentPPO(
-            "MlpLstmPolicy", gym.make("CIRLTumour-v0"), n_steps=64, seed=0, device="cpu", policy_kwargs=shared
-        )
-    before = {name: value.clone() for name, value in agent.policy.state_dict().items()}
-    agent.learn(256)
-    assert agent.num_timesteps == 256
-    assert any((value != before[name]).any() for name, value in agent.policy.state_dict().items())
-
-
-def test_stable_baselines_makes_it_from_its_id():
-    from stable_baselines3.common.env_util import make_vec_env
-
-    env = make_vec_env("CIRLTumour-v0", n_envs=2, seed=0)
-    assert env.reset().shape == (2, 4)
-    env.close()

@@ -93,7 +93,7 @@ class TestRollout:
         batch = rollout(
             world, Scripted(0.0), 2, np.random.default_rng(0), start=world.start(np.array([[30.0, 2], [40, 3]]))
         )
-        # (30, 2) without treatment: 32.5, then 33.0 (test_dynamics).
+        # (30, 2) without treatment: 32.5, then 33.0 (test_simulator).
         np.testing.assert_allclose(batch.obs[0, :3, 0], [30, 32.5, 33.0])
         with pytest.raises(ValueError, match="3 episodes"):
             rollout(world, Scripted(0.0), 3, np.random.default_rng(0), start=world.start(np.array([[30.0, 2]])))

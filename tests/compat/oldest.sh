@@ -67,15 +67,13 @@ cd "$folder/run"
 export OMP_NUM_THREADS=1
 # Named one by one: what is not here is about learning. The native vector forms need gymnasium >= 1.1; their tests skip
 # themselves, and test_registration holds the error that a user gets.
-files=()
+files=(tests/agents/test_sb3_vec_env.py tests/irl/test_icu_tables.py)
 for name in \
-    tumour_env counterfactual_env registration worlds cases_envs golden row_streams \
-    tumour_vector_env vector_forms sb3_vec_env history_observation learned_reward exhaustive \
-    env_action_masks action_rules \
-    interop interop_cases interop_minari interop_table \
-    dynamics parameters batch features files \
-    tables table_columns table_duplicates table_files table_fill bad_tables icu_tables \
+    tumour_env counterfactual_env env_contract env_action_masks vector_forms registration \
+    history_observation learned_reward worlds exact simulator row_streams action_rules \
+    interop interop_cases interop_minari interop_table batch features files \
+    tables table_columns table_duplicates table_files table_fill bad_tables \
     outcome_models model_store autoregression training end_head; do
-    files+=("tests/test_$name.py")
+    files+=("tests/cirl_gym/test_$name.py")
 done
 "$folder/venv/bin/pytest" -p no:cacheprovider "${files[@]}"

@@ -1,13 +1,14 @@
-"""Faults that users of other environments have met, each for both environments and every form of them.
+"""What both environments promise in every form, first of all where users of other environments have met faults.
 
-Numbers and names follow public reports: the wheel that registers nothing, observations outside the space, arrays shared
-between calls, randomness from elsewhere, two time limits, reset observations taken for outcomes.
+A wheel that registers nothing, observations outside the space, arrays shared between calls, randomness from elsewhere,
+two time limits, reset observations taken for outcomes.
 """
 
 from __future__ import annotations
 
 import copy
 import os
+import pickle
 import random
 import shutil
 import subprocess
@@ -20,7 +21,9 @@ import numpy as np
 import pytest
 import torch
 from env_runs import CHANCES, IDS, assert_same, assert_single_courses, cut, native
+from sb3_contrib import RecurrentPPO
 from scripted import Scripted
+from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
@@ -61,7 +64,7 @@ def run_elsewhere(code, installed, cwd):
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_case_1_the_wheel_registers_with_no_other_import(wheel, tmp_path, env_id):
+def test_the_wheel_registers_with_no_other_import(wheel, tmp_path, env_id):
     code = f"""
 import gymnasium
 env = gymnasium.make("cirl_gym:{env_id}")
@@ -75,7 +78,7 @@ gymnasium.make("{env_id}").reset(seed=0)
     assert run_elsewhere(code, wheel, tmp_path) == ""
 
 
-def test_case_1_the_wheel_holds_every_file_that_is_read(wheel):
+def test_the_wheel_holds_every_file_that_is_read(wheel):
     def files(root):
         kept = (path for name in ("cirl_gym", "agents", "irl") for path in (root / name).rglob("*"))
         return {path.relative_to(root) for path in kept if path.is_file() and "__pycache__" not in path.parts}
@@ -84,7 +87,7 @@ def test_case_1_the_wheel_holds_every_file_that_is_read(wheel):
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_case_1_spawned_workers_of_stable_baselines_find_it(env_id):
+def test_spawned_workers_of_stable_baselines_find_it(env_id):
     workers = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "spawn"}}
     env = make_vec_env(f"cirl_gym:{env_id}", 2, seed=7, **workers)
     try:
@@ -108,7 +111,7 @@ def first_observation(env_id, start):
 @pytest.mark.parametrize("start", ["drawn", "highest", "lowest"])
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("env_id", IDS)
-def test_case_2_five_thousand_episodes_stay_inside_the_space(env_id, chance, start):
+def test_five_thousand_episodes_stay_inside_the_space(env_id, chance, start):
     n, episodes, rng = 500, 0, np.random.default_rng(0)
     arguments = {"outcome": "sampled"} if env_id == "CIRLCounterfactual-v0" else {}
     env = native(env_id, AutoresetMode.SAME_STEP, n, **arguments, patient=first_observation(env_id, start))
@@ -130,7 +133,7 @@ def test_case_2_five_thousand_episodes_stay_inside_the_space(env_id, chance, sta
 @pytest.mark.slow
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("env_id", IDS)
-def test_case_2_five_thousand_episodes_of_the_single_form(env_id, chance):
+def test_five_thousand_episodes_of_the_single_form(env_id, chance):
     env, rng = gym.make(env_id), random.Random(0)
     for k in range(5000):
         options = {"patient": first_observation(env_id, "highest")} if k % 4 == 0 else None
@@ -145,19 +148,73 @@ def test_case_2_five_thousand_episodes_of_the_single_form(env_id, chance):
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_case_3_what_was_returned_does_not_change_later(env_id):
-    env = gym.make(env_id)
-    kept = [env.reset(seed=1)]
-    kept += [env.step(1) for _ in range(5)]
-    frozen = copy.deepcopy(kept)
-    for _ in range(3):
+def test_nothing_returned_is_shared_with_the_environment(env_id):
+    env, reference = gym.make(env_id), gym.make(env_id)
+    returned = [env.reset(seed=1), *(env.step(1) for _ in range(5))]
+    frozen = copy.deepcopy(returned)
+    later = [env.step(0), env.reset()]
+    assert_same(returned, frozen)
+    for obs, *_, info in (*returned, *later):
+        for array in (obs, *(value for value in info.values() if isinstance(value, np.ndarray))):
+            array[...] = -1
+    reference.reset(seed=1)
+    for action in (1, 1, 1, 1, 1, 0):
+        reference.step(action)
+    reference.reset()
+    for action in (1, 0):
+        assert_same(env.step(action), reference.step(action))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_copy_goes_on_like_the_original(env_id, again):
+    # Gymnasium's own wrapper would end the episode.
+    env = gym.make(env_id, max_episode_steps=100).unwrapped
+    env.reset(seed=0, options={"patient": (30, 2)})
+    env.step(0)
+    twin = again(env)
+    # Beyond the first block of noise, and into the next episode.
+    for action in [1, 0, 0, 0, 0] * 5:
+        assert_same(env.step(action), twin.step(action))
+    assert_same(env.reset(), twin.reset())
+
+
+@pytest.mark.parametrize("action", [2, -1, 0.5, "1", None, np.array([1]), np.float32(1)])
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_bad_action_leaves_the_state_alone(env_id, action):
+    env, reference = (gym.make(env_id).unwrapped for _ in range(2))
+    env.reset(seed=1)
+    reference.reset(seed=1)
+    with pytest.raises(ValueError, match="action must be"):
+        env.step(action)
+    assert_same(env.step(1), reference.step(1))
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_step_needs_an_episode(env_id):
+    env = gym.make(env_id).unwrapped
+    with pytest.raises(gym.error.ResetNeeded):
         env.step(0)
-    env.reset()
-    for a, b in zip(kept, frozen, strict=True):
-        assert_same(a, b)
+    env.reset(seed=0, options={"horizon": 1})
+    env.step(0)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(0)
 
 
-def test_case_3_collected_episodes_are_nobodys_arrays():
+@pytest.mark.parametrize(("env_id", "algorithm"), [(IDS[0], PPO), (IDS[0], RecurrentPPO), (IDS[1], PPO)])
+def test_stable_baselines_learns_without_a_warning(env_id, algorithm):
+    policy, options = "MlpPolicy", {}
+    if algorithm is RecurrentPPO:
+        shared = {"lstm_hidden_size": 16, "shared_lstm": True, "enable_critic_lstm": False}
+        policy, options = "MlpLstmPolicy", {"policy_kwargs": shared}
+    agent = algorithm(policy, gym.make(env_id), n_steps=64, seed=0, device="cpu", **options)
+    before = {name: value.clone() for name, value in agent.policy.state_dict().items()}
+    agent.learn(128)
+    assert agent.num_timesteps == 128
+    assert any((value != before[name]).any() for name, value in agent.policy.state_dict().items())
+
+
+def test_collected_episodes_are_nobodys_arrays():
     world = TumourWorld()
     batch = rollout(world, Scripted(0.5), 5, np.random.default_rng(0))
     imagined = CounterfactualWorld(OracleModel(), batch.start, 20)
@@ -170,7 +227,7 @@ def test_case_3_collected_episodes_are_nobodys_arrays():
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_case_4_all_randomness_is_the_environments_own(env_id):
+def test_all_randomness_is_the_environments_own(env_id):
     runs = []
     for k in range(2):
         env = gym.make(env_id, **({"outcome": "sampled"} if env_id == IDS[1] else {}))
@@ -196,7 +253,7 @@ def test_case_4_all_randomness_is_the_environments_own(env_id):
 
 @pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize("vectorization_mode", ["sync", pytest.param("vector_entry_point", marks=new_gymnasium)])
-def test_case_4_row_i_is_seeded_with_s_plus_i(env_id, vectorization_mode):
+def test_row_i_is_seeded_with_s_plus_i(env_id, vectorization_mode):
     obs, _ = gym.make_vec(env_id, 3, vectorization_mode).reset(seed=7)
     for i in range(3):
         assert gym.make(env_id).reset(seed=7 + i)[0].tobytes() == obs[i].tobytes()
@@ -205,7 +262,7 @@ def test_case_4_row_i_is_seeded_with_s_plus_i(env_id, vectorization_mode):
 @pytest.mark.parametrize(("asked", "steps"), [(None, 20), (5, 5), (50, 50), (-1, None)])
 @pytest.mark.parametrize("form", ["single", pytest.param("native", marks=new_gymnasium)])
 @pytest.mark.parametrize("env_id", IDS)
-def test_case_5_one_place_owns_the_time_limit(env_id, form, asked, steps):
+def test_one_place_owns_the_time_limit(env_id, form, asked, steps):
     if asked == -1 and gym.__version__.startswith("0."):
         pytest.skip("-1 removes the limit from Gymnasium 1.0 on")
     arguments = {} if asked is None else {"max_episode_steps": asked}
@@ -223,7 +280,7 @@ def test_case_5_one_place_owns_the_time_limit(env_id, form, asked, steps):
     assert steps is None
 
 
-def test_case_5_contradicting_limits_are_refused_by_name():
+def test_contradicting_limits_are_refused_by_name():
     with pytest.raises(ValueError, match=r"horizon=12 and max_episode_steps=50.*give max_episode_steps=12"):
         gym.make("CIRLCounterfactual-v0", horizon=12, max_episode_steps=50)
     with pytest.raises(ValueError, match="at least 1"):
@@ -236,7 +293,7 @@ MODES = [] if AutoresetMode is None else [AutoresetMode.NEXT_STEP, AutoresetMode
 @new_gymnasium
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("vectorization_mode", ["sync", "async", "vector_entry_point"])
-def test_case_6_cut_trajectories_are_those_of_single_environments(vectorization_mode, mode):
+def test_cut_trajectories_are_those_of_single_environments(vectorization_mode, mode):
     chosen = {"vector_kwargs": {"autoreset_mode": mode, "context": "spawn"}}
     if vectorization_mode == "sync":
         chosen = {"vector_kwargs": {"autoreset_mode": mode}}
@@ -251,3 +308,52 @@ def test_case_6_cut_trajectories_are_those_of_single_environments(vectorization_
     for i in range(3):
         assert len({len(episode) for episode in found[i]}) > 1 or i == 2
     assert_single_courses("CIRLTumour-v0", found, used)
+
+
+# One frozen trajectory per environment: a change here is a change of the environment and needs a new id.
+ACTIONS = [1, 0, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+GOLDEN = {
+    "CIRLTumour-v0": (
+        """
+        35.143711 3.6530645 35.258385 2.0557463 35.027367 1.8403205 32.729511 2.5219707 29.841566
+        3.3199177 26.164085 4.1050715 26.693411 3.4170458 22.596081 4.6220174 19.967289 5.0535674
+        17.423378 5.5259562 15.159155 5.8966737 10.314453 7.4194307 7.0252237 8.1782999 3.9557135
+        8.9565992 0.73245907 9.7226181 0.0 10.577182
+        """,
+        """
+        -0.30748514 -0.29604582 -0.31406904 -0.33397889 -0.34855452 -0.3196226 -0.35127063 -0.35563688
+        -0.36241822 -0.36613303 -0.40812682 -0.42380534 -0.44170891 -0.45811693 -0.49360182
+        """,
+    ),
+    "CIRLCounterfactual-v0": (
+        """
+        31.903875 2.6642292 31.912073 1.1743273 31.908092 0.86508554 29.404045 1.509366 26.411846
+        2.2762878 22.810781 3.1967344 23.494705 2.3052287 19.30949 3.5289536 16.79052 4.0647802
+        14.268538 4.5685959 11.839692 5.0331383 7.1469092 6.3984776 3.8768587 7.2180715 0.79183686
+        7.956943 0.0 8.7375593
+        """,
+        """
+        -0.24989058 -0.23556804 -0.25000937 -0.26712919 -0.28761558 -0.25058768 -0.28151613 -0.29085151
+        -0.29868836 -0.30528022 -0.3396454 -0.35749758 -0.37275155 -0.40399093
+        """,
+    ),
+}
+"""Observed features of every step, row by row; rewards."""
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_golden_trajectory(env_id):
+    env = gym.make(env_id)
+    obs, _ = env.reset(seed=2024)
+    seen, rewards, ends = [obs], [], []
+    for action in ACTIONS:
+        obs, reward, terminated, truncated, _ = env.step(action)
+        seen.append(obs)
+        rewards.append(reward)
+        ends.append((terminated, truncated))
+        if terminated or truncated:
+            break
+    numbers, earned = ([float(number) for number in text.split()] for text in GOLDEN[env_id])
+    np.testing.assert_allclose(np.array(seen)[:, :2].ravel(), numbers, rtol=2e-6)
+    np.testing.assert_allclose(rewards, earned, rtol=2e-6)
+    assert ends == [(False, False)] * (len(ends) - 1) + [(True, False)]

@@ -1,4 +1,4 @@
-"""Case 34: errors on what was done and on what was not, apart; what confounding does to a network alone."""
+"""Errors on what was done and on what was not, apart; what confounding does to a network alone."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def ratios(kind, doctor, base, episodes=600):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mb_x"])
-def test_case_34_with_the_law_actions_not_taken_are_predicted_as_well(kind):
+def test_with_the_law_actions_not_taken_are_predicted_as_well(kind):
     factual, flipped = ratios(kind, ConfoundedDoctor, True)
     assert factual < 1.2
     assert flipped < 1.4
 
 
 @pytest.mark.slow
-def test_case_34_a_network_alone_is_worse_on_what_it_did_not_see():
+def test_a_network_alone_is_worse_on_what_it_did_not_see():
     factual, flipped = ratios("mb_h", ConfoundedDoctor, False)
     assert flipped > 1.05 * factual
     factual, flipped = ratios("mb_h", Coin, False)
@@ -60,7 +60,7 @@ def test_case_34_a_network_alone_is_worse_on_what_it_did_not_see():
 
 
 @pytest.mark.slow
-def test_case_34_without_confounding_adjusting_changes_little():
+def test_without_confounding_adjusting_changes_little():
     found = {kind: ratios(kind, Coin, False) for kind in ("mb_h", "rmsn")}
     assert found["rmsn"][0] == pytest.approx(found["mb_h"][0], rel=0.05)
     assert found["rmsn"][1] == pytest.approx(found["mb_h"][1], rel=0.05)
