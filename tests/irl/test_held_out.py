@@ -18,7 +18,6 @@ from irl.checks.held_out import (
     held_out_plans,
 )
 from irl.preferences.likelihood import PlanPool, action_log_likelihood
-from irl.result.result import AgreementOverTime, HeldOutLikelihood, LogLikelihood
 
 BATCH = batch_of([0, 1], [1], [1, 1, 0])
 
@@ -96,24 +95,3 @@ class TestHeldOut:
         for changes in ({"decisions": 0}, {"plans": 0}, {"draws": 0}, {"width": 0}):
             with pytest.raises(ValueError, match="every number must be at least 1"):
                 HeldOutConfig(**changes)
-
-
-class TestRecords:
-    def test_what_no_record_may_hold(self):
-        for arguments in ((0.1, 0.0), (-0.1, -0.1), (-0.1, "?")):
-            with pytest.raises(ValueError, match="LogLikelihood"):
-                LogLikelihood(*arguments)
-        said = LogLikelihood(-0.4, 0.01)
-        with pytest.raises(ValueError, match=r"HeldOutLikelihood\.decisions: Expected int >= 1, got 0"):
-            HeldOutLikelihood(0, 1, said, said, said, said, said, None)
-
-    def test_what_no_agreement_may_hold(self):
-        AgreementOverTime((5, 2), (0.5, 1.0), (0.0, 0.5))
-        for arguments in (
-            ((5,), (0.5, 1.0), (0.0, 0.5)),
-            ((), (), ()),
-            ((5, 0), (0.5, 1.0), (0.0, 0.5)),
-            ((5,), (1.2,), (0.5,)),
-        ):
-            with pytest.raises(ValueError, match=r"(?i)agreement"):
-                AgreementOverTime(*arguments)

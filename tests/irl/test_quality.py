@@ -20,7 +20,6 @@ from irl.checks.quality import PlannedAndReached, QualityConfig, planned_and_rea
 from irl.commands.options import SolverArguments
 from irl.pipeline import Fit, Simulated, fit, simulate
 from irl.report.run import promised
-from irl.result.result import Quality
 from irl.settings import FitConfig
 from irl.stages import Stages, stages
 
@@ -261,33 +260,6 @@ def test_the_same_look_finds_the_same(simulated, looked):
 def test_a_run_that_fails_stops(simulated):
     with pytest.raises(ValueError, match=r"not solved well enough: for 4 weights.*--quality-limit"):
         fitted(simulated, replace(LOOK, limit=1e-9))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"weights": 0}, "Quality.weights: Expected int >= 1, got 0"),
-        ({"noise": -0.1}, "Quality.noise: Expected float >= 0.0, got -0.1"),
-        ({"value": 0.06}, "above the limit, which stops a run"),
-        ({"systematic": 0.06}, "above the limit, which stops a run"),
-        ({"sampled": float("nan")}, "Quality.sampled must be finite"),
-    ],
-)
-def test_a_summary_that_breaks_its_promise_is_refused(changes, message):
-    fields = {
-        "weights": 20,
-        "expected": 0.014,
-        "sampled": 0.0096,
-        "noise": 0.0023,
-        "systematic": 0.0,
-        "value": 0.0019,
-        "promised": -0.0008,
-        "search_gain": 0.0018,
-        "limit": 0.05,
-    }
-    Quality(**fields)
-    with pytest.raises(ValueError, match=message):
-        Quality(**(fields | changes))
 
 
 def test_the_limit_is_an_option():

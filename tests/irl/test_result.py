@@ -13,11 +13,12 @@ from msgspec import structs
 from sample_result import sample_fields, sample_result
 from small_batches import batch_of
 
+from irl.result.codec import Record
 from irl.result.result import (
-    Accuracy,
     AllowedActions,
+    Change,
     IdentifiedRanges,
-    Kappa,
+    LogLikelihood,
     MixedPolicy,
     PolicyMixture,
     Result,
@@ -122,17 +123,55 @@ def test_a_broken_promise_is_one_clear_error(changes: dict[str, Any], message: s
         Result(**(sample_fields() | changes))
 
 
-def test_the_parts_check_themselves() -> None:
-    with pytest.raises(ValueError, match=r"Accuracy\.cirl: Expected float <= 1\.0, got 83\.5"):
-        Accuracy(83.5, 0.8, 0.5, 0.5, None)
-    with pytest.raises(ValueError, match=r"Accuracy\.cirl: Expected float, got null"):
-        Accuracy(None, 0.8, 0.5, 0.5, None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"Kappa\.interval\[0\] must be \[low, high\]"):
-        Kappa(1.0, (2.0, 0.5))
-    with pytest.raises(ValueError, match=r"LoopRound\.lambda: Expected float <= 1\.0, got 1\.2"):
-        structs.replace(sample_result().rounds[3], lambda_=1.2)
-    with pytest.raises(ValueError, match=r"tolerance: Expected float >= 0\.0"):
-        structs.replace(sample_result().identified_set, tolerance=-1.0)
+SAMPLE = sample_result()
+TRIED = SAMPLE.gammas.tried[0]
+SAID = LogLikelihood(-0.4, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "message"),
+    [
+        (SAMPLE.accuracy, {"cirl": 83.5}, r"Accuracy\.cirl: Expected float <= 1\.0, got 83\.5"),
+        (SAMPLE.accuracy, {"cirl": None}, r"Accuracy\.cirl: Expected float, got null"),
+        (SAMPLE.kappa, {"interval": (2.0, 0.5)}, r"Kappa\.interval\[0\] must be \[low, high\]"),
+        (SAMPLE.rounds[3], {"lambda_": 1.2}, r"LoopRound\.lambda: Expected float <= 1\.0, got 1\.2"),
+        (SAMPLE.identified_set, {"tolerance": -1.0}, r"tolerance: Expected float >= 0\.0"),
+        (SAMPLE.allowed, {"forced": 4322}, "allowed: forced, limited and decisions must rise"),
+        (SAMPLE.allowed, {"limited": 120001}, "allowed: forced, limited and decisions must rise"),
+        (SAMPLE.allowed, {"forced": -1}, r"AllowedActions\.forced: Expected int >= 0, got -1"),
+        (SAMPLE.allowed, {"rules": ()}, r"allowed\.rules must hold a rule"),
+        (TRIED, {"gamma": 1.2}, r"GammaTried\.gamma: Expected float <= 1\.0, got 1\.2"),
+        (TRIED, {"log_likelihood": 0.1}, r"log_likelihood: Expected float <= 0\.0"),
+        (TRIED, {"difference": 0.1}, r"difference: Expected float <= 0\.0"),
+        (TRIED, {"standard_error": -0.1}, r"standard_error: Expected float >= 0\.0"),
+        (TRIED, {"weights": (-1.0,)}, "one interval for each weight"),
+        (TRIED, {"intervals": ((0, -1), (0, 1))}, r"GammaTried\.intervals\[0\] must be \[low, high\]"),
+        (SAID, {"mean": 0.1}, r"LogLikelihood\.mean: Expected float <= 0\.0, got 0\.1"),
+        (SAID, {"standard_error": -0.1}, r"LogLikelihood\.standard_error: Expected float >= 0\.0"),
+        (SAID, {"standard_error": "?"}, r"LogLikelihood\.standard_error: Expected float, got str"),
+        (SAMPLE.likelihood, {"decisions": 0}, r"HeldOutLikelihood\.decisions: Expected int >= 1, got 0"),
+        (SAMPLE.agreement, {"episodes": (5,)}, "agreement: one number for each step"),
+        (SAMPLE.agreement, {"episodes": (), "cirl": (), "cloning": ()}, "agreement: one number for each step"),
+        (SAMPLE.agreement, {"episodes": (5, 4, 0)}, r"AgreementOverTime\.episodes\[2\]: Expected int >= 1"),
+        (SAMPLE.agreement, {"cirl": (1.2, 0.5, 0.5)}, r"AgreementOverTime\.cirl\[0\]: Expected float <= 1\.0"),
+        (SAMPLE.quality, {"weights": 0}, r"Quality\.weights: Expected int >= 1, got 0"),
+        (SAMPLE.quality, {"noise": -0.1}, r"Quality\.noise: Expected float >= 0\.0, got -0\.1"),
+        (SAMPLE.quality, {"value": 0.06}, "above the limit, which stops a run"),
+        (SAMPLE.quality, {"systematic": 0.06}, "above the limit, which stops a run"),
+        (SAMPLE.quality, {"sampled": float("nan")}, r"Quality\.sampled must be finite"),
+        (Change(0.1, (0.0, 0.2)), {"interval": (0.2, 0.0)}, r"Change\.interval\[0\] must be \[low, high\]"),
+        (SAMPLE.windows[0].found, {"intervals": ((-1, 0),)}, "one interval for each weight"),
+        (SAMPLE.windows[0].found, {"intervals": ((-1, -2), (0, 1))}, r"intervals\[0\] must be \[low, high\]"),
+        (SAMPLE.windows[0].found, {"kappa_interval": (2, 1)}, r"intervals\[2\] must be \[low, high\]"),
+        (SAMPLE.windows[0], {"from_": 5, "to": 4}, "from 5 to 4 holds no step"),
+        (SAMPLE.windows[0], {"decisions": -1}, r"TimeWindow\.decisions: Expected int >= 0, got -1"),
+        (SAMPLE.windows[2], {"changes": (Change(0, (0, 0)),)}, "one change for each weight"),
+    ],
+)
+def test_a_record_is_what_its_types_say(record: Record, changes: dict[str, Any], message: str) -> None:
+    assert structs.replace(record) == record
+    with pytest.raises(ValueError, match=message):
+        structs.replace(record, **changes)
 
 
 def test_a_feature_that_is_not_identifiable_must_be_a_feature() -> None:
@@ -221,9 +260,3 @@ def test_what_is_recorded_of_rules():
     )
     assert "never comes up in the 3 training decisions" in AllowedActions(("a rule",), 3, 0, 0).sentence
     assert AllowedActions.of([], replace(batch, allowed=None)) is None
-
-
-@pytest.mark.parametrize("numbers", [(3, 4, 2), (3, 1, 2), (3, 1, -1)])
-def test_numbers_of_rules_that_cannot_be_are_refused(numbers):
-    with pytest.raises(ValueError, match=r"AllowedActions|allowed: forced"):
-        AllowedActions(("a rule",), *numbers)

@@ -319,23 +319,6 @@ def test_starts_must_rise_from_zero_on(starts):
         check_starts(starts)
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Change(0.1, (0.2, 0.0)), r"Change\.interval\[0\] must be \[low, high\]"),
-        (lambda: WindowWeights((-0.5, -0.5), ((-1, 0),), 1.0, (1, 2)), "one interval for each weight"),
-        (lambda: WindowWeights((-1.0,), ((-1, -2),), 1.0, (1, 2)), r"intervals\[0\] must be \[low, high\]"),
-        (lambda: WindowWeights((-1.0,), ((-1, -1),), 1.0, (2, 1)), r"intervals\[1\] must be \[low, high\]"),
-        (lambda: TimeWindow(5, 4, 0, 0, None, None), "from 5 to 4 holds no step"),
-        (lambda: TimeWindow(0, 4, -1, 0, None, None), r"TimeWindow\.decisions: Expected int >= 0, got -1"),
-        (lambda: TimeWindow(0, 4, 9, 9, None, (Change(0, (0, 0)),)), "one change for each weight"),
-    ],
-)
-def test_a_record_keeps_what_it_promises(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
 class TestSentences:
     FEATURES = ("x", "y", "z")
 
