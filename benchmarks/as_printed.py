@@ -30,7 +30,7 @@ from cirl_gym.data.rollout import act_along
 from cirl_gym.types import FloatArray, Policy
 from irl.checks.metrics import accuracy, mean_and_error, simulated_returns
 from irl.max_margin.loop import MaxMarginResult, max_margin
-from irl.pipeline import Fit, fit
+from irl.pipeline import Fit, Study, fit
 from irl.settings import FitConfig
 from irl.stages import duration, stages
 
@@ -74,7 +74,7 @@ def prepared(setting: Setting, seed: int, episodes: int, experts: Path) -> Case:
     config = FitConfig(gamma=setting.gamma).whole(PARAMETERS.horizon)
     feature_map = PARAMETERS.feature_map
     with stages(8, quiet=True) as watch:
-        found = fit(train, validation, feature_map, SIGNS, config, seed, watch)
+        found = fit(Study(train, validation, feature_map, SIGNS, config, seed, watch))
     ended = train.with_early_ends(PARAMETERS.horizon)
     world = Problem(
         found.model.model,

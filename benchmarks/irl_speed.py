@@ -28,7 +28,7 @@ from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.features import draw_weights
-from irl.pipeline import Fit, fit
+from irl.pipeline import Fit, Study, fit
 from irl.settings import FitConfig
 from irl.stages import duration, stages
 
@@ -94,7 +94,7 @@ def measure(episodes: int, arguments: argparse.Namespace) -> None:
     config = FitConfig(gamma=SETTING.gamma).whole(SETTING.parameters.horizon)
     feature_map = SETTING.parameters.feature_map
     with stages(8, quiet=True) as run:
-        found = fit(train, validation, feature_map, SIGNS, config, 0, run)
+        found = fit(Study(train, validation, feature_map, SIGNS, config, 0, run))
     sampler = uniform_weights(SIGNS)
     world = Problem(found.model.model, feature_map, train.start, train.horizon, config.gamma, sampler, histories=train)
     further = further_round(found, world, arguments.rounds)

@@ -22,7 +22,7 @@ from agents.successor.agent import SuccessorPolicy
 from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.files import read_json, write_json
 from irl.checks.metrics import coverage, same_order
-from irl.pipeline import fit
+from irl.pipeline import Study, fit
 from irl.result.sentences import WIDE
 from irl.settings import FitConfig
 from irl.stages import stages
@@ -67,7 +67,7 @@ def recover(run: Run, experts: Path) -> dict[str, Any]:
     train, validation = seen(run, experts)
     feature_map = PARAMETERS.feature_map
     with stages(8, quiet=True) as watch:
-        found = fit(train, validation, feature_map, SIGNS, config, run.seed, watch)
+        found = fit(Study(train, validation, feature_map, SIGNS, config, run.seed, watch))
     posterior, identified, loop = found.posterior, found.identified, found.loop
     return {
         **asdict(run),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +16,19 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import CounterfactualWorld
-from irl.checks.held_out import HeldOutConfig, first_episodes, held_out_likelihood, held_out_plans
-from irl.checks.metrics import accuracy, ceiling, majority, mean_and_error, repeat_last_action, simulated_returns
+from irl.checks.held_out import HeldOutConfig, agreement_over_time, first_episodes, held_out_likelihood, held_out_plans
+from irl.checks.metrics import (
+    RETURN_EPISODES,
+    accuracy,
+    ceiling,
+    majority,
+    mean_and_error,
+    repeat_last_action,
+    simulated_returns,
+)
 from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
-from irl.pipeline import Fit, Simulated
+from irl.pipeline import Fit, Simulated, Study
 from irl.result.result import (
     Accuracy,
     AllowedActions,
@@ -33,6 +42,8 @@ from irl.result.result import (
     MixedPolicy,
     ModelError,
     PolicyMixture,
+    Result,
+    installed_versions,
 )
 from irl.result.sentences import (
     Evidence,
@@ -91,9 +102,7 @@ def measured_accuracy(chosen: Chosen, train: Batch, test: Batch, chances: FloatA
     )
 
 
-def measured_returns(
-    found: Fit, simulated: Simulated, parameters: TumourParameters, episodes: int, seed: int
-) -> dict[str, Estimate]:
+def measured_returns(found: Fit, simulated: Simulated, episodes: int, seed: int) -> dict[str, Estimate]:
     """Undiscounted return under the true weights in the simulator; every policy has the same patients and noise."""
     rng, rules = np.random.default_rng(seed), rules_of(simulated.expert.agent.model)
     feature_map = simulated.expert.agent.feature_map
@@ -105,7 +114,7 @@ def measured_returns(
     policies = {"expert": simulated.expert.policy(), "cirl": found.policy, "cloning": found.cloning, **constant}
     estimates = {}
     for name, policy in policies.items():
-        earned = simulated_returns(policy, parameters, feature_map, simulated.expert.w, seed, episodes)
+        earned = simulated_returns(policy, simulated.parameters, feature_map, simulated.expert.w, seed, episodes)
         estimates[name] = Estimate(*mean_and_error(earned))
     return estimates
 
@@ -119,46 +128,80 @@ def measured_error(found: Fit, test: Batch, parameters: TumourParameters | None)
     return ModelError(factual, counterfactual_error(model, test, OracleModel(parameters), feature_map).pooled)
 
 
-def parts(found: Fit, splits: tuple[Batch, Batch, Batch]) -> dict[str, Any]:
-    """The fields of :class:`irl.result.result.Result` that follow from the fit alone."""
-    names, posterior, identified = found.feature_map.features, found.posterior, found.identified
-    ranges = zip(names, zip(identified.low, identified.high, strict=True), strict=True)
-    recovered = found.agent.mu(found.weights, splits[0].start, _SEARCHED)
-    return {
-        "features": names,
-        "weights": found.weights,
-        "intervals": _intervals(names, posterior.low, posterior.high),
-        "identified_set": IdentifiedRanges(
-            ranges={name: (float(min(pair)), float(max(pair))) for name, pair in ranges},
+def judged(
+    study: Study,
+    found: Fit,
+    test: Batch,
+    *,
+    config: Mapping[str, Any],
+    simulated: Simulated | None = None,
+    table: Mapping[str, Any] | None = None,
+) -> Result:
+    """What a fit has found, measured on held-out episodes, and by the truth where experts are simulated.
+
+    Args:
+        study: what was fitted.
+        found: the fit.
+        test: held-out episodes.
+        config: what was asked for, in JSON's own types.
+        simulated: the experts and their simulator; None for a table.
+        table: what was found and repaired when the table was read.
+    """
+    train, posterior, identified = study.train, found.posterior, found.identified
+    names = found.feature_map.features
+    chances = None if simulated is None else simulated.expert.probabilities(test)
+    truth = None if simulated is None else simulated.expert.w
+    chosen = chosen_actions(found, test)
+    met = measured_accuracy(chosen, train, test, chances)
+    allowed = allowed_in(found, train)
+    recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
+    return Result(
+        features=names,
+        weights=_numbers(found.weights),
+        intervals=_by_name(names, posterior.low, posterior.high),
+        identified_set=IdentifiedRanges(
+            ranges=_by_name(names, *np.sort([identified.low, identified.high], axis=0)),
             minimum=identified.minimum,
             tolerance=identified.tolerance,
             not_identifiable=dict(identified.not_identifiable),
             profile=() if identified.profile is None else tuple(map(tuple, identified.profile.tolist())),
         ),
-        "mu_expert": found.mu_expert.mean,
-        "margin": found.loop.margin,
-        "rounds": recorded_rounds(found.loop, splits[2]),
-        "estimates": {
-            "posterior": posterior.mean,
-            "w_K": found.loop.weights,
-            "last_direction": found.loop.last_weights,
-            "least_regret": identified.best,
+        mu_expert=_numbers(found.mu_expert.mean),
+        margin=found.loop.margin,
+        rounds=recorded_rounds(found.loop, test),
+        accuracy=met,
+        agreement=agreement_over_time(*chosen, test),
+        likelihood=measured_likelihood(found, train, test, chances),
+        returns=None if simulated is None else measured_returns(found, simulated, RETURN_EPISODES, study.seed),
+        model_error=measured_error(found, test, None if simulated is None else simulated.parameters),
+        seconds=study.stages.seconds,
+        seed=study.seed,
+        config={**config, "ranges": _by_name(names, found.feature_map.low, found.feature_map.high)},
+        versions=installed_versions(),
+        estimates={
+            "posterior": _numbers(posterior.mean),
+            "w_K": _numbers(found.loop.weights),
+            "last_direction": _numbers(found.loop.last_weights),
+            "least_regret": _numbers(identified.best),
         },
-        "kappa": Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
-        "stop": found.loop.stop,
-        "verdict": found_verdict(found),
-        "episodes": Episodes(len(splits[0]), len(splits[1]), len(splits[2]), *mean_lengths(found, splits[0])),
-        "members": tuple(
-            Member(tuple(one.posterior.mean), tuple(one.mu_expert), tuple(one.mu_recovered)) for one in found.members
+        kappa=Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
+        true_weights=None if truth is None else _numbers(truth),
+        table=None if table is None else dict(table),
+        headline=headline(found, met, truth, allowed),
+        stop=found.loop.stop,
+        verdict=found_verdict(found),
+        episodes=Episodes(len(train), len(study.validation), len(test), *mean_lengths(found, train)),
+        members=tuple(
+            Member(*map(_numbers, (one.posterior.mean, one.mu_expert, one.mu_recovered))) for one in found.members
         ),
-        "mu_recovered": recovered,
-        "mu_gap": float(np.linalg.norm(found.mu_expert.mean - recovered)),
-        "windows": found.windows,
-        "gammas": found.choice,
-        "quality": found.quality,
-        "allowed": allowed_in(found, splits[0]),
-        "mixture": recorded_mixture(found.mixture, found.loop),
-    }
+        mu_recovered=_numbers(recovered),
+        mu_gap=float(np.linalg.norm(found.mu_expert.mean - recovered)),
+        windows=found.windows,
+        gammas=found.choice,
+        quality=found.quality,
+        allowed=allowed,
+        mixture=recorded_mixture(found.mixture, found.loop),
+    )
 
 
 def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[LoopRound, ...]:
@@ -195,7 +238,11 @@ def found_verdict(found: Fit) -> Verdict:
     return verdict(found.posterior, found.identified, Evidence.of(found.posterior, found.pool.batch))
 
 
-def _intervals(names: tuple[str, ...], low: FloatArray, high: FloatArray) -> dict[str, tuple[float, float]]:
+def _numbers(values: FloatArray) -> tuple[float, ...]:
+    return tuple(values.tolist())
+
+
+def _by_name(names: Sequence[str], low: FloatArray, high: FloatArray) -> dict[str, tuple[float, float]]:
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
 

@@ -7,7 +7,7 @@ Steps 4 to 9 get a batch and nothing else: they have no way to reach the simulat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
 from cirl_gym.outcome_models.masked import rules_of, with_rules
 from cirl_gym.types import FloatArray, Policy
+from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
 from irl.checks.quality import quality_control
 from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu, phi_along
@@ -42,7 +43,7 @@ from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import PosteriorResult
 from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
-from irl.stages import Reporter, Stages
+from irl.stages import Reporter, Stages, stages
 from irl.stored_stages import stored_expert, stored_outcome_model
 from irl.studies.gammas import find_candidates
 from irl.studies.members import MemberPosterior, solved_members, with_model_spread
@@ -53,10 +54,40 @@ from irl.studies.windows import time_windows
 class Simulated:
     """Steps 1 to 3: an expert whose preferences are known, and what was seen of the expert."""
 
+    parameters: TumourParameters
+    """The simulator."""
     expert: Expert
     train: Batch
     validation: Batch
     test: Batch
+
+
+@dataclass(frozen=True)
+class Study:
+    """What steps 4 to 9 get: batches, what is known of the weights, and how. No way leads from here to a simulator."""
+
+    train: Batch
+    """Episodes to learn from."""
+    validation: Batch
+    """Episodes to choose by."""
+    feature_map: FeatureMap
+    """Which features are outcomes, and their ranges."""
+    signs: FloatArray
+    """``[d]`` of -1, 0 (free) and 1, one per outcome: what is known of the weights' signs."""
+    config: FitConfig
+    """How."""
+    seed: int = 0
+    """Everything that is drawn."""
+    stages: Stages = field(default_factory=partial(stages, 0, quiet=True))
+    """Shows and times the stages."""
+    stored: StoredParts = field(default_factory=StoredParts)
+    """What is stored of the stages and rounds of the same run, begun before; default: nothing."""
+    model: FittedOutcomeModel | None = None
+    """Taken as it is in place of step 4's, for a control run; None: learnt."""
+
+    def rng(self, name: str) -> np.random.Generator:
+        """The random stream of a stage (:data:`STREAMS`), from its beginning."""
+        return stream(self.seed, name)
 
 
 @dataclass(frozen=True)
@@ -97,110 +128,136 @@ class Fit:
         return self.agent.policy(self.weights)
 
 
-def simulate(config: DemoConfig, run: Stages, stored: StoredParts | None = None) -> Simulated:
+STREAMS = {
+    "expert": ("simulate", 0),
+    "batch": ("simulate", 1),
+    "split": ("simulate", 2),
+    "outcome model": ("fit", 0),
+    "candidate policies": ("fit", 1),
+    "max-margin loop": ("fit", 2),
+    "weights": ("fit", 3),
+    "behaviour cloning": ("fit", 4),
+    "discount factor": ("discount factor", 0),
+    "identified set": ("identified", 0),
+    "quality control": ("quality", 0),
+    "time windows": ("windows", 0),
+}
+"""Random streams by name: the part of a run and the place in it that, with the seed, decide their numbers."""
+
+
+def stream(seed: int, name: str) -> np.random.Generator:
+    """A random stream by its name: the same for the same seed, whatever others draw."""
+    part, place = STREAMS[name]
+    return _generator(seed, part, place)
+
+
+def member_streams(seed: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Of a member of an ensemble: to solve its world with, and to judge decisions in it."""
+    return _generator(seed, f"member {number}", 0), _generator(seed, f"member {number}", 1)
+
+
+def _generator(seed: int, part: str, place: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([seed, *part.encode()], spawn_key=(place,)))
+
+
+def simulate(config: DemoConfig, stages: Stages, stored: StoredParts | None = None) -> Simulated:
     """Steps 1 to 3 (paper, section 5.1 and appendix E); stages that are stored are read, not done again."""
-    stored = stored or StoredParts()
-    training, drawing, splitting = _generators(config.seed, "simulate", 3)
+    stored, rng = stored or StoredParts(), partial(stream, config.seed)
     # 1. The simulator.
-    world = TumourWorld(config.parameters)
+    parameters, rules = config.parameters, config.fit.forbid
+    world = TumourWorld(parameters)
     # 2. The expert, trained in it on the true reward.
-    with run.stage("expert") as report:
-        w = np.array(config.weights)
-        solve = partial(successor_expert, config.parameters, w, config.fit.gamma, config.kappa, config.expert, training)
-        expert = stored_expert(stored, config, partial(solve, report, forbid=config.fit.forbid))
+    with stages.stage("expert") as report:
+        how = (np.array(config.weights), config.fit.gamma, config.kappa, config.expert, rng("expert"), report)
+        expert = stored_expert(stored, config, partial(successor_expert, parameters, *how, forbid=rules))
     # 3. The batch that the expert leaves behind.
-    with run.stage("batch") as report:
-        policy, n = expert.policy(int(drawing.integers(2**31))), config.episodes + config.test_episodes
+    with stages.stage("batch") as report:
+        drawing, n = rng("batch"), config.episodes + config.test_episodes
+        policy = expert.policy(int(drawing.integers(2**31)))
         played = partial(rollout, world, policy, n, drawing, deterministic=False, progress=report)
-        everything = masked(stored.stage("batch.npz", played, Batch.save, Batch.load), config.fit.forbid)
-    seen = everything.take(np.arange(config.episodes))
-    train, validation = seen.split(0.1, splitting)
-    return Simulated(expert, train, validation, everything.take(np.arange(config.episodes, len(everything))))
+        everything = masked(stored.stage("batch.npz", played, Batch.save, Batch.load), rules)
+    seen, test = (everything.take(np.arange(*ends)) for ends in ((0, config.episodes), (config.episodes, n)))
+    return Simulated(parameters, expert, *seen.split(0.1, rng("split")), test)
 
 
-def fit(
-    train: Batch,
-    validation: Batch,
-    feature_map: FeatureMap,
-    signs: FloatArray,
-    config: FitConfig,
-    seed: int,
-    run: Stages,
-    model: FittedOutcomeModel | None = None,
-    stored: StoredParts | None = None,
-) -> Fit:
+def fit(study: Study) -> Fit:
     """Steps 4 to 9 (paper, section 4 and Algorithm 1): offline, from the batch alone.
-
-    Args:
-        train: episodes to learn from.
-        validation: episodes to choose by.
-        feature_map: which features are outcomes, and their ranges.
-        signs: ``[d]`` of -1, 0 (free) and 1, one per outcome: what is known of the weights' signs.
-        config: how.
-        seed: everything that is drawn.
-        run: shows and times the stages.
-        model: taken as it is in place of step 4's, for a control run; None: learnt.
-        stored: what is stored of the stages and rounds of the same run, begun before; None: nothing.
 
     Raises:
         ValueError: the batches do not fit together, do not say what ``config.forbid`` left to choose from
             (:func:`cirl_gym.data.rules.masked`), or nothing can be learnt from them.
     """
-    stored = stored or StoredParts()
-    modelling, solving, looping, judging, copying = _generators(seed, "fit", 5)
+    train, validation, signs, config = study.train, study.validation, study.signs, study.config
+    stage, stored, phi = study.stages.stage, study.stored, study.feature_map
     horizon = config.horizon or train.horizon
-    splits = (train.with_early_ends(horizon), validation.with_early_ends(horizon))
     # 4. The outcome model: phi(h, a), what would happen under each action.
-    with run.stage("outcome model") as report:
-        learnt = partial(fit_outcome_model, config.model, *splits, config.outcome, modelling, report)
-        fitted = model or stored_outcome_model(stored, learnt)
+    with stage("outcome model") as report:
+        splits, rng = [batch.with_early_ends(horizon) for batch in (train, validation)], study.rng("outcome model")
+        learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], config.outcome, rng, report)
+        fitted = study.model or stored_outcome_model(stored, learnt)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
-    world = Problem(imagined, feature_map, train.start, horizon, config.gamma, uniform_weights(signs), train)
+    world = Problem(imagined, phi, train.start, horizon, config.gamma, uniform_weights(signs), train)
     # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
-    draw = partial(_generators, seed)
-    (choosing,) = draw("discount factor", 1)
-    draws = {"solving": solving, "judging": judging, "choosing": choosing}
-    agent, world, config, choice = find_candidates(world, train, validation, signs, config, run, stored, **draws)
+    agent, world, config, choice = find_candidates(
+        world,
+        train,
+        validation,
+        signs,
+        config,
+        study.stages,
+        stored,
+        solving=study.rng("candidate policies"),
+        judging=study.rng("weights"),
+        choosing=study.rng("discount factor"),
+    )
+    study = replace(study, config=config)
     # 7. mu of the expert; that of a candidate is read off psi.
-    mu = expert_mu(phi_along(fitted.model, feature_map, train), train, config.gamma)
+    mu = expert_mu(phi_along(fitted.model, phi, train), train, config.gamma)
     # 8. Projection: the max-margin loop.
-    with run.stage("max-margin loop") as report:
-        loop = _loop(agent, world, mu, signs, config, looping, report, stored)
+    with stage("max-margin loop") as report:
+        loop = _loop(study, agent, world, mu, report)
     # 9. Weights, and what the data cannot tell.
-    with run.stage("weights") as report:
-        posterior, pool = judged_preferences(agent.psi, train, signs, config.posterior, judging, report)
-        identified = _identified(agent, mu, loop, posterior, train, signs, config, draw("identified", 1)[0])
-    with run.stage("quality control"):
-        rng = draw("quality", 1)[0]
+    with stage("weights") as report:
+        posterior, pool = judged_preferences(agent.psi, train, signs, config.posterior, study.rng("weights"), report)
+        identified = _identified(study, agent, mu, loop, posterior)
+    with stage("quality control"):
+        rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
-    windows = _windows(agent, pool, signs, config, seed, run)
-    members = solved_members(world, train, signs, config, lambda number: draw(f"member {number}", 2), run, stored)
-    posterior = with_model_spread(posterior, members) if members else posterior
-    with run.stage("behaviour cloning") as report:
-        cloned = fit_cloning(train, validation, config.cloning, copying, report, rules=rules_of(imagined))
-    mixture = closest_mixture(loop.mus, mu.mean)
-    found = (fitted, feature_map, agent, mu, loop, mixture, posterior, pool, identified, cloned.policy)
-    return Fit(*found, members, windows, choice, quality)
+    windows = _windows(study, agent, pool)
+    members = solved_members(world, train, signs, config, partial(member_streams, study.seed), study.stages, stored)
+    with stage("behaviour cloning") as report:
+        rng, rules = study.rng("behaviour cloning"), rules_of(imagined)
+        cloned = fit_cloning(train, validation, config.cloning, rng, report, rules=rules)
+    return Fit(
+        model=fitted,
+        feature_map=phi,
+        agent=agent,
+        mu_expert=mu,
+        loop=loop,
+        mixture=closest_mixture(loop.mus, mu.mean),
+        posterior=with_model_spread(posterior, members) if members else posterior,
+        pool=pool,
+        identified=identified,
+        cloning=cloned.policy,
+        members=members,
+        windows=windows,
+        choice=choice,
+        quality=quality,
+    )
 
 
 def _loop(
-    agent: SuccessorAgent,
-    world: Problem,
-    mu: FeatureExpectation,
-    signs: FloatArray,
-    config: FitConfig,
-    rng: np.random.Generator,
-    report: Reporter,
-    stored: StoredParts,
+    study: Study, agent: SuccessorAgent, world: Problem, mu: FeatureExpectation, report: Reporter
 ) -> MaxMarginResult:
-    first = draw_weights(signs, rng)
+    """Candidates of the solver and mu that the settings name, from weights that are drawn on."""
+    config, rng = study.config, study.rng("max-margin loop")
+    first = draw_weights(study.signs, rng)
     if config.mu == "successor":
         solve = successor_candidates(agent, world, config.starts)
     else:
-        assert world.histories is not None
         # A trajectory ends where it was watched no longer, as in the outcome model's training.
-        ended = replace(world, histories=world.histories.with_early_ends(world.horizon))
+        ended = replace(world, histories=study.train.with_early_ends(world.horizon))
         solve = learnt_candidates(
             agent,
             ended,
@@ -210,7 +267,7 @@ def _loop(
             mu=config.mu,
             ppo=config.ppo,
             rollouts=config.rollouts,
-            stored=stored,
+            stored=study.stored,
         )
     return max_margin(
         mu.mean,
@@ -218,35 +275,18 @@ def _loop(
         first,
         rounds=config.rounds,
         tolerance=config.tolerance,
-        signs=signs,
+        signs=study.signs,
         progress=lambda done: report(done.k + 1, config.rounds + 1),
     )
 
 
-def _windows(
-    agent: SuccessorAgent, pool: PlanPool, signs: FloatArray, config: FitConfig, seed: int, run: Stages
-) -> tuple[TimeWindow, ...]:
-    """The weights of each window of time, where windows are asked for."""
-    if not config.windows:
-        return ()
-    with run.stage("time windows") as report:
-        psi, rng = partial(agent.psi, pool.batch), _generators(seed, "windows", 1)[0]
-        return time_windows(psi, pool, signs, config.windows, config.posterior, rng, report)
-
-
 def _identified(
-    agent: SuccessorAgent,
-    mu: FeatureExpectation,
-    loop: MaxMarginResult,
-    posterior: PosteriorResult,
-    train: Batch,
-    signs: FloatArray,
-    config: FitConfig,
-    rng: np.random.Generator,
+    study: Study, agent: SuccessorAgent, mu: FeatureExpectation, loop: MaxMarginResult, posterior: PosteriorResult
 ) -> IdentifiedSet:
     """The set of weights that explain mu_E equally well, against the policies of the loop, the posterior and others."""
+    train, signs, config = study.train, study.signs, study.config
     # A loop that ends early has found few policies, and weights are excluded only by policies that beat the experts.
-    tried = [posterior.mean, *spread_weights(signs, config.posterior.plans, rng)]
+    tried = [posterior.mean, *spread_weights(signs, config.posterior.plans, study.rng("identified set"))]
     mus = np.concatenate([loop.mus, [agent.mu(w, train.start, config.starts) for w in tried]])
     erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
     tolerance = sampling_tolerance(mu, signs) + erring
@@ -254,7 +294,11 @@ def _identified(
     return identified_set(mu.mean, mus, signs, tolerance=tolerance, nodes=1000, not_identifiable=named)
 
 
-def _generators(seed: int, part: str, n: int) -> list[np.random.Generator]:
-    """Independent generators, the same for the same seed and part, whatever other parts draw."""
-    sequence = np.random.SeedSequence([seed, *part.encode()])
-    return [np.random.default_rng(child) for child in sequence.spawn(n)]
+def _windows(study: Study, agent: SuccessorAgent, pool: PlanPool) -> tuple[TimeWindow, ...]:
+    """The weights of each window of time, where windows are asked for."""
+    config = study.config
+    if not config.windows:
+        return ()
+    with study.stages.stage("time windows") as report:
+        psi, rng = partial(agent.psi, pool.batch), study.rng("time windows")
+        return time_windows(psi, pool, study.signs, config.windows, config.posterior, rng, report)

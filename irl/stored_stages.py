@@ -1,24 +1,45 @@
-"""The stages of a run that take minutes, as parts that are stored (:mod:`cirl_gym.files`): how each is stored and read.
+"""``DIR/unfinished``: the stages that a run of ``cirl demo`` or ``cirl explain`` stores until it is whole.
 
-What is read is what was computed, to the last bit. Each stage draws from generators of its own, so that one that is
-read instead of computed changes no other stage's numbers.
+The same command goes on from them: same settings, same data, same versions, same code. Anything else begins anew, in a
+folder of its own, so that a mistyped command takes nothing away. All of it is removed when a run ends whole. What is
+read is what was computed, to the last bit; each stage draws from a random stream of its own, so that one that is read
+instead of computed changes no other stage's numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from agents.expert import Expert, simulator_model
 from agents.successor.agent import SuccessorAgent
+from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.files import StoredParts, read_json, write_json
+from cirl_gym.files import StoredParts, read_json, say, write_json
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
 from irl.settings import DemoConfig
+from irl.stages import Stages
+
+UNFINISHED = "unfinished"
+"""Folder of a run for what it stores."""
+_ABOUT, _SECONDS = "identity.json", "seconds.json"
+_PACKAGES = ("cirl_gym", "agents", "irl")
+_NAMED = 3
+"""At most so many differences to another run are named."""
+
+
+# --- how each stage is stored -----------------------------------------------------------------------------------------
 
 
 def stored_expert(stored: StoredParts, config: DemoConfig, compute: Callable[[], Expert]) -> Expert:
@@ -53,3 +74,161 @@ def stored_agent(
 ) -> SuccessorAgent:
     """Step 6: candidate policies in the world of the model."""
     return stored.stage(name, compute, SuccessorAgent.save, lambda path: SuccessorAgent.load(path, model))
+
+
+# --- what decides whether a run may go on -----------------------------------------------------------------------------
+
+
+def identity_of(
+    config: Mapping[str, Any], versions: Mapping[str, str], batches: Sequence[Batch] = ()
+) -> dict[str, Any]:
+    """What decides every number of a run, for JSON.
+
+    Args:
+        config: all settings, in JSON's own types.
+        versions: of the installed packages.
+        batches: the data, where the settings do not make them.
+    """
+    return {
+        **config,
+        "data": [data_digest(batch) for batch in batches],
+        "versions": {**versions, "code": code_digest()},
+    }
+
+
+def data_digest(batch: Batch) -> str:
+    """A number for the content of a batch: episodes, names and order."""
+    digest = hashlib.sha256()
+    for field in fields(batch):
+        value = getattr(batch, field.name)
+        if value is None:  # no masks: the number is that of the same episodes without the field
+            continue
+        array = value if isinstance(value, np.ndarray) else None
+        head = [field.name, list(value) if array is None else [str(array.dtype), array.shape]]
+        digest.update(json.dumps(head).encode())
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def code_digest() -> str:
+    """A number for the source of the three packages: between releases it changes without its version."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parents[1]
+    for path in sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def unfinished(out: Path, identity: Mapping[str, Any], run: Stages) -> Iterator[StoredParts]:
+    """The parts that a run keeps, and those that an earlier one of the same identity left.
+
+    Says in one line whether there are such parts, and, when the run is interrupted, that it can go on. To begin anew
+    all the same, call :func:`remove` before.
+
+    Args:
+        out: the run's folder.
+        identity: from :func:`identity_of`.
+        run: told how long a stopped command had worked on what is stored.
+    """
+    text = json.dumps(identity, sort_keys=True)
+    folder = out / UNFINISHED / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if _parts(folder):
+        say(f"going on with the run that was stopped (kept in {out / UNFINISHED}; --fresh begins anew)")
+    elif others := _others(folder):
+        differing = _differences(_read_identity(others[-1]), json.loads(text))
+        say(f"{out / UNFINISHED} is of a run with other {differing}; this one begins anew")
+    stored = StoredParts(folder)
+    stored.write(_ABOUT, lambda path: write_json(path, identity))
+    spent = _read_seconds(folder / _SECONDS)
+    run.seconds.update(spent)
+
+    def record() -> None:
+        spent.update(run.under_way())
+        write_json(folder / _SECONDS, spent)
+
+    stored.after_write = record
+    try:
+        yield stored
+    except KeyboardInterrupt:
+        if _parts(folder):
+            say("the same command, given again, goes on from here.")
+        raise
+    finally:
+        if folder.is_dir() and not _parts(folder):
+            _empty(folder)
+
+
+def remove(out: Path) -> None:
+    """Remove all that runs in a folder have stored, and nothing that somebody else put there."""
+    for folder in _runs(out / UNFINISHED):
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            say(f"{folder} is not needed any more and could not be removed")
+    with suppress(OSError):
+        (out / UNFINISHED).rmdir()
+
+
+def _read_seconds(path: Path) -> dict[str, float]:
+    if not path.exists():
+        return {}
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        found = None
+    if isinstance(found, dict) and all(isinstance(x, float) and 0 <= x < np.inf for x in found.values()):
+        return found
+    say(f"{path} cannot be used; the seconds of what is kept are not counted")
+    return {}
+
+
+def _read_identity(folder: Path) -> dict[str, Any]:
+    """Of a folder of parts; empty where that cannot be read."""
+    try:
+        found = read_json(folder / _ABOUT)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Parts that are whole: a file under a temporary name was being written when the run was killed."""
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if path.name not in (_ABOUT, _SECONDS) and path.name[0] != "."]
+
+
+def _others(folder: Path) -> list[Path]:
+    """Folders of other runs that stored something, the latest last."""
+    others = [path for path in _runs(folder.parent) if path != folder and _parts(path)]
+    return sorted(others, key=lambda path: path.stat().st_mtime)
+
+
+def _runs(place: Path) -> list[Path]:
+    """Folders that runs made, by the form of their names."""
+    if not place.is_dir():
+        return []
+    return [path for path in place.iterdir() if path.is_dir() and re.fullmatch(r"[0-9a-f]{16}", path.name)]
+
+
+def _empty(folder: Path) -> None:
+    """Remove a folder that holds no parts, and the one above if it holds nothing more."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Names of what differs, the inmost ones."""
+    old, new = _flat(before), _flat(now)
+    names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more if before else "settings"
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat

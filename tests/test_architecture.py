@@ -27,8 +27,8 @@ TOP = {
     "irl.commands.tune",
     "irl.commands.diagnose",
     "irl.commands.compare",
-    "irl.result.run_folder",
-    "irl.studies.baselines_run",
+    "irl.run",
+    "irl.studies.judge",
     "irl.commands.baselines",
     "irl.commands.cli",
 }

@@ -22,12 +22,11 @@ from irl.report.renderers import show
 from irl.result.baselines import METHODS, Baselines, Row, chosen_methods
 from irl.result.codec import SCHEMA, plain, restored
 from irl.result.result import installed_versions
-from irl.result.resuming import code_digest
 from irl.settings import FitConfig
 from irl.stages import Stages, stages
+from irl.stored_stages import code_digest
 from irl.studies.baselines import DSFNLoopConfig, Given, planned_stages, settings_of, solve
-from irl.studies.baselines_run import FinishedRun, load_finished
-from irl.studies.judge import Judge, habits
+from irl.studies.judge import FinishedRun, Judge, habits, load_finished
 
 BASELINES = "baselines.json"
 ROWS = "rows"
@@ -119,7 +118,7 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
         features=loaded.feature_map.features,
         true_weights=None if loaded.truth is None else tuple(loaded.truth.weights),
         ceiling=judge.ceiling,
-        gap_in=loaded.ground.name,
+        gap_in=loaded.world.name,
         episodes=_episodes(given, loaded),
         seed=seed,
         quick=config.quick,

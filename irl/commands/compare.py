@@ -9,7 +9,7 @@ from rich.console import Console
 from irl.commands.options import CompareOptions
 from irl.report.comparison import report_of_comparison
 from irl.report.renderers import show
-from irl.result.posterior_file import load_preferences
+from irl.run import Run
 from irl.studies.comparison import Comparison, compare
 
 
@@ -34,7 +34,7 @@ def compare_runs(a: Path, b: Path, out: Path, *, rescale: bool = False) -> Compa
     """
     if a.resolve() == b.resolve():
         raise ValueError(f"A and B are the same run: {a}")
-    found = compare(load_preferences(a), load_preferences(b), rescale=rescale)
+    found = compare(Run(a).preferences, Run(b).preferences, rescale=rescale)
     found.write(out / "comparison.json")
     show(report_of_comparison(found, out), Console(highlight=False))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,17 +14,14 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
-from cirl_gym.data.rules import rules_for
 from cirl_gym.files import write_text
-from cirl_gym.outcome_models.masked import with_rules
-from cirl_gym.outcome_models.store import load_model
 from cirl_gym.types import Policy
 from cirl_gym.worlds.exact import Patients, PatientsWorld
-from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
+from cirl_gym.wrappers.learned_reward import LinearReward
 from irl.commands.options import DiagnoseOptions
 from irl.report.diagnosis import report_of_diagnosis
 from irl.report.renderers import render, show
-from irl.result.run_folder import expert_of_run, forbidden, settings_of_run, whole_run
+from irl.run import Run
 from irl.stages import stages
 from irl.studies.diagnosis import Diagnosis, Material, Truth, diagnose
 
@@ -64,7 +60,7 @@ def diagnose_run(
     simulated = (run / "expert.npz").is_file()
     with stages(7 if simulated else 6) as shown:
         with shown.stage("held-out episodes"):
-            material, truth = load_run(run, patients, rng)
+            material, truth = load_run(Run(run), patients, rng)
             folder.mkdir(parents=True, exist_ok=True)
         found = diagnose(material, truth, rng, shown.stage, steps)
     found.write(folder / "diagnostics.json")
@@ -73,32 +69,23 @@ def diagnose_run(
     return found
 
 
-def load_run(run: Path, patients: int, rng: np.random.Generator) -> tuple[Material, Truth | None]:
-    """What a run left, and held-out episodes: fresh ones of its simulator, or those that a table's run kept.
+def load_run(run: Run, patients: int, rng: np.random.Generator) -> tuple[Material, Truth | None]:
+    """What a run left, and held-out episodes: fresh ones of its simulator, or those that a table's run held out.
 
     Raises:
         ValueError: the folder is not a whole run's; the message names the file and what is wrong.
     """
-    with whole_run(run):
-        reward, settings = load_reward(run), settings_of_run(run)
-        model, train = load_model(run / "outcome_model.npz"), Batch.load(run / "batch.npz")
-        agent = SuccessorAgent.load(run / "agent.npz", with_rules(model, rules_for(train, forbidden(settings))))
-        reward = reward.among(train.features)
-        if settings["command"] == "demo":
-            test, truth = _fresh(run, settings, patients, rng)
-        else:
-            test, truth = Batch.load(run / "test.npz"), None
-            test = test.take(np.arange(min(len(test), patients)))
+    reward, model, agent, train = run.reward, run.model, run.agent, run.train
+    if not run.simulated:
+        test, truth = run.test, None
+        test = test.take(np.arange(min(len(test), patients)))
+    else:
+        # New patients of the run's simulator, treated by the run's expert.
+        expert, drawn = run.expert, Patients.draw(run.parameters, patients, rng)
+        policy = expert.policy(int(rng.integers(2**31)))
+        test = rollout(PatientsWorld(drawn), policy, patients, rng, deterministic=False)
+        truth = Truth(drawn, expert.probabilities(test))
     return _material(model, agent, reward, train, test, rng), truth
-
-
-def _fresh(run: Path, settings: dict[str, Any], patients: int, rng: np.random.Generator) -> tuple[Batch, Truth]:
-    """New patients of the run's simulator, treated by the run's expert."""
-    parameters, expert = expert_of_run(run, settings)
-    drawn = Patients.draw(parameters, patients, rng)
-    policy = expert.policy(int(rng.integers(2**31)))
-    test = rollout(PatientsWorld(drawn), policy, patients, rng, deterministic=False)
-    return test, Truth(drawn, expert.probabilities(test))
 
 
 def _material(

@@ -9,48 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from msgspec.structs import replace as replaced
 from rich.console import Console
 
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import changing, read_outcome
-from cirl_gym.files import write_json, write_text
-from cirl_gym.outcome_models.store import save_model
 from cirl_gym.tables.read import prepare_table
-from irl import evaluation as findings
-from irl.checks.held_out import agreement_over_time
-from irl.checks.metrics import RETURN_EPISODES
 from irl.commands.options import DemoOptions, ExplainOptions, fit_config
-from irl.pipeline import Fit, fit, simulate
+from irl.evaluation import judged
+from irl.pipeline import Fit, Study, fit, simulate
 from irl.report.renderers import render, show
 from irl.report.run import report_of
 from irl.report.what_if import imagine
-from irl.result.posterior_file import POSTERIOR, save_posterior
 from irl.result.result import Result, installed_versions
-from irl.result.resuming import identity_of, remove, unfinished
+from irl.run import Run
 from irl.settings import DemoConfig, ExplainConfig, chosen_outcomes
 from irl.stages import stages
+from irl.stored_stages import identity_of, remove, unfinished
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cirl_gym.tables.sheet import Sheet
-
-_WRITTEN = (
-    "result.json",
-    "report.html",
-    "diagnostics.json",
-    "diagnostics.html",
-    "baselines.json",
-    "batch.npz",
-    "test.npz",
-    "outcome_model.npz",
-    "agent.npz",
-    "cloning.npz",
-    "posterior.npz",
-    "expert.npz",
-)
 
 
 def command(options: DemoOptions | ExplainOptions) -> None:
@@ -109,43 +91,22 @@ def demo(config: DemoConfig, out: Path) -> Result:
         OSError: the folder cannot be written to.
     """
     torch.set_num_threads(1)
-    saved = {"command": "demo", **asdict(config)}
-    _begin(out, saved)
-    identity = identity_of(_plain(saved), installed_versions())
-    with stages(9 + config.fit.more_stages) as run, unfinished(out, identity, run) as stored:
-        simulated = simulate(config, run, stored)
-        splits = (simulated.train, simulated.validation, simulated.test)
-        feature_map = simulated.expert.agent.feature_map
-        signs = np.array(config.signs, dtype=np.float64)
-        settings = config.fit.whole(config.parameters.horizon)
-        found = fit(
-            simulated.train, simulated.validation, feature_map, signs, settings, config.seed, run, stored=stored
+    asked = _plain({"command": "demo", **asdict(config)})
+    run, identity = Run.begin(out, asked), identity_of(asked, installed_versions())
+    with stages(9 + config.fit.more_stages) as shown, unfinished(out, identity, shown) as stored:
+        simulated = simulate(config, shown, stored)
+        study = Study(
+            simulated.train,
+            simulated.validation,
+            simulated.expert.agent.feature_map,
+            np.array(config.signs, dtype=np.float64),
+            config.fit.whole(config.parameters.horizon),
+            config.seed,
+            shown,
+            stored,
         )
-        with run.stage("evaluation"):
-            chances = simulated.expert.probabilities(simulated.test)
-            chosen = findings.chosen_actions(found, simulated.test)
-            met = findings.measured_accuracy(chosen, simulated.train, simulated.test, chances)
-            likely = findings.measured_likelihood(found, simulated.train, simulated.test, chances)
-            earned = findings.measured_returns(found, simulated, config.parameters, RETURN_EPISODES, config.seed)
-            error = findings.measured_error(found, simulated.test, config.parameters)
-            parts = findings.parts(found, splits)
-    result = Result(
-        **parts,
-        accuracy=met,
-        agreement=agreement_over_time(*chosen, simulated.test),
-        likelihood=likely,
-        returns=earned,
-        model_error=error,
-        seconds=run.seconds,
-        seed=config.seed,
-        config=_plain(saved) | {"ranges": _ranges(feature_map)},
-        versions=installed_versions(),
-        true_weights=tuple(simulated.expert.w),
-        table=None,
-        headline=findings.headline(found, met, simulated.expert.w, parts["allowed"]),
-    )
-    _finish(out, result, found, simulated.train, simulated.test, simulated.expert)
-    return result
+        found, result = _explained(study, simulated.test, asked, simulated=simulated)
+    return _written(run, study, found, result, simulated.test, simulated.expert)
 
 
 def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Result:
@@ -160,70 +121,34 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     table = table.with_lags(changing(config.outcomes, config.columns.features)).masked(config.fit.forbid)
     for line in table.report.lines():
         print(line)
-    static = config.columns.static
-    outcomes = config.outcomes or tuple(name for name in table.train.features if name not in static)
-    saved = {"command": "explain", **asdict(config), "outcomes": outcomes}
-    _begin(out, saved)
+    outcomes = config.outcomes or tuple(name for name in table.train.features if name not in config.columns.static)
+    asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
     splits = (table.train, table.validation, table.test)
-    settings = config.fit.whole(max(batch.horizon for batch in splits))
+    run, identity = Run.begin(out, asked), identity_of(asked, installed_versions(), splits)
     feature_map = FeatureMap.from_batch(table.train, outcomes)
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
-    identity = identity_of(_plain(saved), installed_versions(), splits)
-    with stages(7 + config.fit.more_stages) as run, unfinished(out, identity, run) as stored:
-        found = fit(table.train, table.validation, feature_map, signs, settings, config.seed, run, stored=stored)
-        with run.stage("evaluation"):
-            chosen = findings.chosen_actions(found, table.test)
-            met = findings.measured_accuracy(chosen, table.train, table.test, None)
-            likely = findings.measured_likelihood(found, table.train, table.test, None)
-            error = findings.measured_error(found, table.test, None)
-            parts = findings.parts(found, splits)
-    result = Result(
-        **parts,
-        accuracy=met,
-        agreement=agreement_over_time(*chosen, table.test),
-        likelihood=likely,
-        returns=None,
-        model_error=error,
-        seconds=run.seconds,
-        seed=config.seed,
-        config=_plain(saved) | {"ranges": _ranges(feature_map)},
-        versions=installed_versions(),
-        true_weights=None,
-        table=table.report.as_dict(),
-        headline=findings.headline(found, met, allowed=parts["allowed"]),
-    )
-    _finish(out, result, found, table.train, table.test, None)
-    return result
+    how = config.fit.whole(max(batch.horizon for batch in splits))
+    with stages(7 + config.fit.more_stages) as shown, unfinished(out, identity, shown) as stored:
+        study = Study(table.train, table.validation, feature_map, signs, how, config.seed, shown, stored)
+        found, result = _explained(study, table.test, asked, table=table.report.as_dict())
+    return _written(run, study, found, result, table.test)
 
 
-def _begin(out: Path, config: dict[str, Any]) -> None:
-    """Take away what an earlier run wrote, the result first, so that nothing of it can be taken for this one's."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in _WRITTEN:
-        (out / name).unlink(missing_ok=True)
-    write_json(out / "config.json", _plain(config))
+def _explained(study: Study, test: Batch, asked: dict[str, Any], **known: Any) -> tuple[Fit, Result]:
+    """Fit, and judge by held-out episodes and what else is known (:func:`irl.evaluation.judged`)."""
+    found = fit(study)
+    with study.stages.stage("evaluation"):
+        result = judged(study, found, test, config=asked, **known)
+    return found, replaced(result, seconds=study.stages.seconds)
 
 
-def _finish(out: Path, result: Result, found: Fit, train: Batch, test: Batch, expert: Expert | None) -> None:
-    """Write the training and held-out episodes and the models, then the page, and last of all the result."""
-    train.save(out / "batch.npz")
-    test.save(out / "test.npz")
-    save_model(found.model.model, out / "outcome_model.npz")
-    found.agent.save(out / "agent.npz")
-    found.cloning.save(out / "cloning.npz")
-    save_posterior(found.posterior, out / POSTERIOR)
-    if expert is not None:
-        expert.agent.save(out / "expert.npz")
+def _written(run: Run, study: Study, found: Fit, result: Result, test: Batch, expert: Expert | None = None) -> Result:
+    """Leave a whole folder, and print what was found."""
     what_if = imagine(found.model.model, test, outcomes=found.feature_map.read)
-    write_text(out / "report.html", render(report_of(result, what_if)))
-    result.write(out / "result.json")
-    remove(out)
-    show(report_of(result, folder=out), Console(highlight=False))
-
-
-def _ranges(feature_map: FeatureMap) -> dict[str, list[float]]:
-    ends = zip(feature_map.low, feature_map.high, strict=True)
-    return {name: [float(a), float(b)] for name, (a, b) in zip(feature_map.features, ends, strict=True)}
+    run.write(result, render(report_of(result, what_if)), found, study.train, test, expert)
+    remove(run.folder)
+    show(report_of(result, folder=run.folder), Console(highlight=False))
+    return result
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,7 @@ from cirl_gym.types import FloatArray, Policy
 from irl.checks.metrics import accuracy
 from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu
 from irl.max_margin.loop import REASONS, MaxMarginResult, Round, max_margin
-from irl.pipeline import Fit, fit
+from irl.pipeline import Fit, Study, fit
 from irl.settings import FitConfig
 from irl.stages import Stages
 
@@ -273,7 +273,9 @@ def _fit_config(method: str, config: FitConfig) -> FitConfig:
 def _explained(method: str, given: Given, run: Stages, model: FittedOutcomeModel | None) -> Found:
     """Steps 4 to 9 of the pipeline."""
     config = _fit_config(method, given.fit)
-    found = fit(given.train, given.validation, given.feature_map, given.signs, config, given.seed, run, model=model)
+    found = fit(
+        Study(given.train, given.validation, given.feature_map, given.signs, config, given.seed, run, model=model)
+    )
     ends = zip(found.posterior.low.tolist(), found.posterior.high.tolist(), strict=True)
     return Found(
         policy=found.policy,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import act_along, rollout
-from cirl_gym.data.rules import ActionRules
+from cirl_gym.data.rules import ActionRules, rules_for
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Float32Array, FloatArray, Policy, World
 from cirl_gym.worlds.tumour import TumourParameters
@@ -29,6 +31,8 @@ from irl.checks.metrics import (
 )
 from irl.max_margin.feature_expectations import expert_mu, phi_along
 from irl.preferences.likelihood import constant_chances
+from irl.run import Run
+from irl.settings import DemoConfig, FitConfig
 
 MU_EPISODES = 1000
 """Training episodes whose patients the feature expectations are compared on, at most."""
@@ -51,7 +55,7 @@ def habits(train: Batch, rules: ActionRules | None = None) -> dict[str, Policy]:
 
 
 @dataclass(frozen=True)
-class Ground:
+class SharedWorld:
     """Where feature expectations are compared, for the patients of some of the experts' episodes."""
 
     name: str
@@ -73,19 +77,23 @@ class Ground:
         return _mu(self.model, self.feature_map, played, self.gamma)
 
 
-def ground_of_simulator(parameters: TumourParameters, seen: Batch, feature_map: FeatureMap, gamma: float) -> Ground:
+def simulator_world(parameters: TumourParameters, seen: Batch, feature_map: FeatureMap, gamma: float) -> SharedWorld:
     """The simulator, with its noise; phi is exact."""
     world, model = TumourWorld(parameters), OracleModel(parameters)
     mu = _mu(model, feature_map, seen, gamma)
-    return Ground("the simulator", world, world.start(seen.start.astype(np.float64)), model, feature_map, gamma, mu)
+    return SharedWorld(
+        "the simulator", world, world.start(seen.start.astype(np.float64)), model, feature_map, gamma, mu
+    )
 
 
-def ground_of_model(model: OutcomeModel, seen: Batch, feature_map: FeatureMap, gamma: float, horizon: int) -> Ground:
+def imagined_world(
+    model: OutcomeModel, seen: Batch, feature_map: FeatureMap, gamma: float, horizon: int
+) -> SharedWorld:
     """The world model of one outcome model, which is the same for every method: h' = (h, a, phi(h, a))."""
     world = CounterfactualWorld(model, seen.start, horizon)
     mu = _mu(model, feature_map, seen, gamma)
     start = (model.start(seen.start), seen.start)
-    return Ground("the run's own world model", world, start, model, feature_map, gamma, mu)
+    return SharedWorld("the run's own world model", world, start, model, feature_map, gamma, mu)
 
 
 def _mu(model: OutcomeModel, feature_map: FeatureMap, batch: Batch, gamma: float) -> FloatArray:
@@ -94,7 +102,7 @@ def _mu(model: OutcomeModel, feature_map: FeatureMap, batch: Batch, gamma: float
 
 
 @dataclass(frozen=True)
-class Truth:
+class KnownExperts:
     """What is known of simulated experts."""
 
     parameters: TumourParameters
@@ -110,14 +118,14 @@ class Judge:
     """Measures policies; the numbers that are drawn for one are drawn for all.
 
     Args:
-        ground: where feature expectations are compared.
+        world: where feature expectations are compared.
         test: held-out episodes.
         truth: what is known of simulated experts; None for a table.
         seed: patients and noise of returns are those of ``cirl demo`` with this seed.
     """
 
-    def __init__(self, ground: Ground, test: Batch, truth: Truth | None, seed: int) -> None:
-        self.ground, self.test, self.truth, self.seed = ground, test, truth, seed
+    def __init__(self, world: SharedWorld, test: Batch, truth: KnownExperts | None, seed: int) -> None:
+        self.world, self.test, self.truth, self.seed = world, test, truth, seed
         self._best = None if truth is None else self._returns(truth, truth.expert)
 
     @property
@@ -127,9 +135,9 @@ class Judge:
 
     def policy(self, policy: Policy) -> dict[str, Any]:
         """The fields of :class:`irl.result.baselines.Row` that follow from a policy."""
-        mu = self.ground.mu(policy, np.random.default_rng([self.seed, 2]))
+        mu = self.world.mu(policy, np.random.default_rng([self.seed, 2]))
         measured = {
-            "mu_gap": float(np.linalg.norm(self.ground.mu_expert - mu)),
+            "mu_gap": float(np.linalg.norm(self.world.mu_expert - mu)),
             "accuracy": accuracy(act_along(policy, self.test), self.test),
         }
         if self.truth is not None and self._best is not None:
@@ -145,6 +153,103 @@ class Judge:
         truth = self.truth.weights
         return {"weight_error": float(weight_error(w, truth).max()), "right_order": same_order(w, truth)}
 
-    def _returns(self, truth: Truth, policy: Policy) -> FloatArray:
+    def _returns(self, truth: KnownExperts, policy: Policy) -> FloatArray:
         """One per patient; with the run's seed they are those of ``cirl demo``."""
-        return simulated_returns(policy, truth.parameters, self.ground.feature_map, truth.weights, self.seed)
+        return simulated_returns(policy, truth.parameters, self.world.feature_map, truth.weights, self.seed)
+
+
+VALIDATION = 0.1
+"""Share of the saved patients that every method chooses by."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run, read from its folder."""
+
+    train: Batch
+    """The training episodes that it saved."""
+    test: Batch
+    """Those that it held out."""
+    feature_map: FeatureMap
+    signs: FloatArray
+    """``[d]`` of -1, 0 (free) and 1: what it was told of the weights' signs."""
+    fit: FitConfig
+    """With the horizon of its data, and the discount factor that the run was given or chose."""
+    rules: ActionRules | None
+    """What was forbidden to the experts, and is to every policy."""
+    seed: int
+    world: SharedWorld
+    """Where feature expectations are compared."""
+    truth: KnownExperts | None
+    """None for a table."""
+    files: dict[str, str]
+    """SHA-256 of the files that this was read from, by name."""
+
+    def split(self) -> tuple[Batch, Batch]:
+        """Episodes to learn from and to choose by, split by patient and by the run's seed: the same in every call.
+
+        Raises:
+            ValueError: there is one patient alone.
+        """
+        return self.train.split(VALIDATION, np.random.default_rng([self.seed, *b"baselines"]))
+
+    def judge(self) -> Judge:
+        """Measures all methods alike."""
+        return Judge(self.world, self.test, self.truth, self.seed)
+
+
+def load_finished(folder: Path) -> FinishedRun:
+    """Read a run of ``cirl demo`` or ``cirl explain``.
+
+    Raises:
+        ValueError: the folder is not a whole run's; the message names the file and what is wrong.
+    """
+    run = Run(folder)
+    with run.whole():
+        phi, train, test, settings = run.reward.feature_map, run.train, run.test, run.settings
+        fit = settled(restored(FitConfig(), settings["fit"], "fit"), run.chosen_gamma)
+        seen = train.take(np.arange(min(len(train), MU_EPISODES)))
+        truth = None
+        if run.simulated:
+            tumour, side_effects = map(float, settings["weights"])
+            signs = np.array(DemoConfig(weights=(tumour, side_effects)).signs, dtype=np.float64)
+            fit = fit.whole(run.parameters.horizon)
+            world = simulator_world(run.parameters, seen, phi, fit.gamma)
+            truth = KnownExperts(run.parameters, run.expert.w, run.expert.policy(), run.expert.probabilities(test))
+        else:
+            signs = np.array([settings["signs"].get(name, 0) for name in phi.features], dtype=np.float64)
+            fit = fit.whole(max(train.horizon, test.horizon))
+            world = imagined_world(run.model, seen, phi, fit.gamma, fit.horizon or train.horizon)
+        files = run.digests(
+            "config.json", "batch.npz", "test.npz", "expert.npz" if run.simulated else "outcome_model.npz"
+        )
+        rules = rules_for(train, fit.forbid)
+        return FinishedRun(train, test, phi, signs, fit, rules, int(settings["seed"]), world, truth, files)
+
+
+def settled(fit: FitConfig, chosen_gamma: float | None) -> FitConfig:
+    """What all methods are asked the same way: under one discount factor, and for weights of the whole episodes.
+
+    Args:
+        fit: settings of the run.
+        chosen_gamma: the discount factor that held-out decisions chose; None: it was given.
+    """
+    gamma = fit.gamma if chosen_gamma is None else chosen_gamma
+    return replace(fit, gamma=gamma, choose_gamma=(), windows=())
+
+
+def restored(default: Any, values: Mapping[str, Any], where: str) -> Any:
+    """A dataclass from what ``dataclasses.asdict`` and JSON made of it; fields that are missing keep their defaults.
+
+    Raises:
+        ValueError: a field is unknown, or a value is not possible.
+    """
+    changed = {}
+    for name, value in values.items():
+        if not hasattr(default, name):
+            raise ValueError(f"{where} has a field {name!r} that this version does not know")
+        current = getattr(default, name)
+        if is_dataclass(current):
+            value = restored(current, value, f"{where}.{name}")
+        changed[name] = tuple(value) if isinstance(value, list) else value
+    return replace(default, **changed)

@@ -16,7 +16,7 @@ from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym import TumourParameters
 from irl.commands.options import SolverArguments
-from irl.pipeline import fit, simulate
+from irl.pipeline import Study, fit, simulate
 from irl.settings import FitConfig
 from irl.stages import stages
 
@@ -43,7 +43,7 @@ def test_a_run_as_printed_but_tiny():
     with stages(8, quiet=True) as run:
         seen = simulate(config, run)
         ranges = seen.expert.agent.feature_map
-        found = fit(seen.train, seen.validation, ranges, np.array(config.signs, dtype=float), config.fit, 0, run)
+        found = fit(Study(seen.train, seen.validation, ranges, np.array(config.signs, dtype=float), config.fit, 0, run))
     assert all(isinstance(policy, LearntPolicy) for policy in found.loop.policies)
     assert found.loop.mus.shape == (len(found.loop.rounds), 2)
     # The reported weights and policy are the posterior's, from the successor-feature agent.

@@ -34,8 +34,7 @@ from irl.result.result import Result
 from irl.settings import FitConfig
 from irl.studies import baselines as baselines_methods
 from irl.studies.baselines import DSFNLoopConfig, dsfn_answer, dsfn_note
-from irl.studies.baselines_run import load_finished, restored, settled
-from irl.studies.judge import Habit, ground_of_model, ground_of_simulator, habits
+from irl.studies.judge import Habit, habits, imagined_world, load_finished, restored, settled, simulator_world
 
 DSFN = DSFNLoopConfig(TINY_DSFN, rounds=2)
 SHORT = TumourParameters(horizon=6)
@@ -65,9 +64,9 @@ def of_demo(demo_run, tmp_path_factory, handed):
     out = tmp_path_factory.mktemp("out")
     explained, fit = baselines_methods._explained, baselines_methods.fit
 
-    def watched_fit(*arguments, model):
-        found = fit(*arguments, model=model)
-        handed[-1] += (model, found.agent.model)
+    def watched_fit(study):
+        found = fit(study)
+        handed[-1] += (study.model, found.agent.model)
         return found
 
     def watched(method, *arguments):
@@ -137,15 +136,15 @@ class TestJudging:
         for policy, chosen in zip(habits(train).values(), (majority, repeat_last_action), strict=True):
             assert accuracy(act_along(policy, test), test) == accuracy(chosen(train, test), test)
 
-    @pytest.mark.parametrize("ground", [ground_of_simulator, ground_of_model])
-    def test_gaps_by_hand(self, ground):
+    @pytest.mark.parametrize("world", [simulator_world, imagined_world])
+    def test_gaps_by_hand(self, world):
         """Patients who were never treated; without noise, and with a gamma of 0 only the first outcome counts."""
         seen = tumour_batch(CALM, 0.0, episodes=30)
         phi = CALM.feature_map
-        if ground is ground_of_simulator:
-            found = ground(CALM, seen, phi, 0.0)
+        if world is simulator_world:
+            found = world(CALM, seen, phi, 0.0)
         else:
-            found = ground(OracleModel(CALM), seen, phi, 0.0, CALM.horizon)
+            found = world(OracleModel(CALM), seen, phi, 0.0, CALM.horizon)
         never, always = (found.mu(Habit(action, 2, False), np.random.default_rng(0)) for action in (0, 1))
         z = seen.start[:, 1].astype(np.float64)
         by_hand = [-2.5 / 50, (np.maximum(z - 1.5, 0) - np.maximum(z - 2.5, 0)).mean() / 15]
@@ -454,7 +453,7 @@ def test_settings_come_back_from_a_file(demo_run):
 
 def test_all_methods_have_the_discount_factor_that_the_run_chose():
     asked = tiny_fit(gamma=0.9, choose_gamma=(0.5, 0.9), windows=(0, 3))
-    assert settled(asked, {"chosen": 0.5}) == tiny_fit(gamma=0.5)
+    assert settled(asked, 0.5) == tiny_fit(gamma=0.5)
     assert settled(asked, None) == tiny_fit(gamma=0.9)
 
 

@@ -57,7 +57,7 @@ from cirl_gym.worlds.world import CounterfactualWorld
 from irl.commands import explain as commands
 from irl.evaluation import mean_lengths, recorded_rounds
 from irl.max_margin.feature_expectations import expert_mu, phi_along
-from irl.pipeline import fit, simulate
+from irl.pipeline import Study, fit, simulate
 from irl.settings import FitConfig
 from irl.stages import stages
 
@@ -76,7 +76,7 @@ def cut_to(batch: Batch, lengths) -> Batch:
 def fitted(train: Batch, validation: Batch, signs=(-1.0, -1.0), **changes):
     with stages(7, quiet=True) as run:
         ranges = TumourParameters().feature_map
-        return fit(train, validation, ranges, np.array(signs), tiny_fit(**changes), 0, run)
+        return fit(Study(train, validation, ranges, np.array(signs), tiny_fit(**changes), 0, run))
 
 
 # --- case 16: episodes of different lengths ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from irl.commands.cli import main
 from irl.commands.compare import compare_runs
 from irl.preferences.posterior import PosteriorResult
 from irl.report.comparison import comparison_sentence, report_of_comparison
-from irl.result.posterior_file import load_preferences, save_posterior
+from irl.run import Run, save_posterior
 from irl.studies.comparison import Preferences, compare, on_scale, thinned
 
 NAMES = ("volume", "side effects")
@@ -222,11 +222,11 @@ class TestFolders:
         return a, write_run(tmp_path / "b", found(-0.6))
 
     def test_what_was_written_is_read(self, runs):
-        read = load_preferences(runs[0])
+        read = Run(runs[0]).preferences
         assert (read.run, read.feature_map.features, read.gamma) == (str(runs[0]), NAMES, 0.99)
         np.testing.assert_allclose(read.draws, draws_around(-0.3, 0.1), atol=1e-7)
         np.testing.assert_array_equal(read.bootstrap, read.draws)
-        assert load_preferences(runs[1]).bootstrap is None
+        assert Run(runs[1]).preferences.bootstrap is None
         assert read_arrays(runs[0] / "posterior.npz")["draws"].dtype == np.float32
 
     def test_the_command_line(self, runs, tmp_path, capsys):
@@ -255,7 +255,7 @@ class TestFolders:
 
     def test_signs_and_other_features(self, runs, tmp_path, capsys):
         told = write_run(tmp_path / "told", found(-0.3), signs={"volume": -1})
-        assert load_preferences(told).signs == {"volume": -1}
+        assert Run(told).preferences.signs == {"volume": -1}
         other = write_run(tmp_path / "other", found(-0.3, names=("volume", "pain")))
         message = refused(capsys, "compare", runs[0], other, "--out", tmp_path / "out")
         assert f"only {other} has 'pain'" in message
@@ -313,7 +313,7 @@ def test_what_is_printed_fits_and_is_never_markup(tmp_path):
 
 def test_a_whole_run_keeps_its_draws(tmp_path, capsys):
     result = commands.demo(tiny_demo(), tmp_path / "run")
-    kept = load_preferences(tmp_path / "run")
+    kept = Run(tmp_path / "run").preferences
     np.testing.assert_allclose(kept.weights, result.weights)
     np.testing.assert_allclose(np.abs(kept.draws).sum(axis=1), 1, atol=1e-6)
     assert kept.bootstrap is not None

@@ -17,12 +17,12 @@ from tumour_experts import QUICK, expert_of, played, solved
 
 from irl.commands import explain as commands
 from irl.commands.cli import main
-from irl.pipeline import fit, simulate
+from irl.pipeline import Study, fit, simulate
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
 from irl.report.section import MINUS, signed
-from irl.result.posterior_file import load_preferences
 from irl.result.result import GammaChoice, GammaTried, check_gammas
 from irl.result.sentences import TRADE_OFF, gamma_sentences
+from irl.run import Run
 from irl.settings import FitConfig
 from irl.stages import stages
 from irl.studies.gammas import Solved, choose_gamma, compared, held_out_log_likelihood
@@ -248,18 +248,20 @@ def test_a_chosen_discount_factor_finds_what_a_given_one_finds(tmp_path):
         simulated = simulate(experts, run)
         ranges, signs = simulated.expert.agent.feature_map, np.array(experts.signs, dtype=float)
         given = fit(
-            simulated.train,
-            simulated.validation,
-            ranges,
-            signs,
-            tiny_fit(gamma=result.gammas.chosen).whole(6),
-            experts.seed,
-            run,
+            Study(
+                simulated.train,
+                simulated.validation,
+                ranges,
+                signs,
+                tiny_fit(gamma=result.gammas.chosen).whole(6),
+                experts.seed,
+                run,
+            )
         )
     assert tuple(given.weights) == result.weights
     assert tuple(given.mu_expert.mean) == result.mu_expert
     assert given.loop.margin == result.margin
-    assert load_preferences(tmp_path / "chosen").gamma == result.gammas.chosen
+    assert Run(tmp_path / "chosen").preferences.gamma == result.gammas.chosen
 
 
 def test_wrong_discount_factors_are_refused_before_any_work():

@@ -28,8 +28,7 @@ from irl.commands import explain as commands
 from irl.commands.baselines import BaselinesConfig, baselines_run
 from irl.result.baselines import PAPER
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn
-from irl.studies.baselines_run import load_finished
-from irl.studies.judge import Judge, habits
+from irl.studies.judge import Judge, habits, load_finished
 
 NAMES = ("wait", "treat")
 FELT = read_rules(('treat when Above("side effects", 0.2)',), BURDEN.features, NAMES)
@@ -241,7 +240,7 @@ class TestTheCommand:
         assert [row.method for row in found.rows] == [*PAPER, "expert", "majority", "repeat"]
         assert len(judged) == len(found.rows)
         loaded = load_finished(run)
-        rules, ground = loaded.rules, loaded.ground
+        rules, shared = loaded.rules, loaded.world
         assert [rule.name for rule in rules.rules] == list(FORBID)
         assert not loaded.test.allowed.all()
         everything = np.random.default_rng(0).normal(size=(2000, 2)) * [6, 2] + [8, 2]
@@ -249,7 +248,7 @@ class TestTheCommand:
         for row, policy in zip(found.rows, judged, strict=True):
             chosen = act_along(policy, loaded.test)
             assert np.take_along_axis(loaded.test.allowed, chosen[..., None], axis=2).all(), row.method
-            played = rollout(ground.world, policy, len(ground.start[1]), np.random.default_rng(0), start=ground.start)
+            played = rollout(shared.world, policy, len(shared.start[1]), np.random.default_rng(0), start=shared.start)
             assert rules.masked(played).n_steps > 0, row.method
             begun, _ = policy.predict(seen, None, np.full(2000, True), True)
             assert rules.allowed_next(seen)[np.arange(2000), begun].all(), row.method

@@ -18,7 +18,7 @@ from cirl_gym.outcome_models.store import load_model
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import diagnose_run
-from irl.pipeline import fit
+from irl.pipeline import Study, fit
 from irl.result.result import Result
 from irl.stages import stages
 
@@ -154,7 +154,7 @@ def test_batch_and_rules_belong_together(run):
     train = Batch.load(run / "batch.npz")
     config, signs = tiny_fit().whole(6), np.array([-1.0, -1.0])
     with stages(7, quiet=True) as watch, pytest.raises(ValueError, match="belong together"):
-        fit(train, train, None, signs, config, 0, watch)  # type: ignore[arg-type]
+        fit(Study(train, train, None, signs, config, 0, watch))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="belong together"):
         fit_agent(train)
     agent = fit_agent(train, config=tiny_fit().agent, forbid=FORBID)

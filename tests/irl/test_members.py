@@ -15,7 +15,7 @@ from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.model import EnsembleModel
 from irl.commands.cli import main
 from irl.commands.options import ModelArguments
-from irl.pipeline import fit, simulate
+from irl.pipeline import Study, fit, simulate
 from irl.preferences import PosteriorResult, SamplerReport
 from irl.stages import stages
 from irl.studies.members import MemberPosterior, with_model_spread
@@ -65,7 +65,7 @@ def test_a_run_with_three_models():
     with stages(9, quiet=True) as run:
         simulated = simulate(config, run)
         ranges, signs = simulated.expert.agent.feature_map, np.array(config.signs, dtype=float)
-        found = fit(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run)
+        found = fit(Study(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run))
     assert isinstance(found.model.model, EnsembleModel)
     assert len(found.members) == 3
     assert "each outcome model" in run.seconds

@@ -11,7 +11,7 @@ from agents.ppo.settings import WorldPPOConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.worlds.world import TumourWorld
-from irl.pipeline import fit, simulate
+from irl.pipeline import Study, fit, simulate
 from irl.stages import stages
 
 
@@ -47,7 +47,7 @@ def test_the_whole_fit_runs_from_a_saved_batch_alone(changes, saved, monkeypatch
     train, validation = (Batch.load(folder / f"{name}.npz") for name in ("train", "validation"))
     feature_map = FeatureMap(ranges.features, ranges.low, ranges.high)
     with stages(6, quiet=True) as run:
-        found = fit(train, validation, feature_map, np.array([-1.0, -1.0]), tiny_fit(**changes), 0, run)
+        found = fit(Study(train, validation, feature_map, np.array([-1.0, -1.0]), tiny_fit(**changes), 0, run))
     assert np.abs(found.weights).sum() == pytest.approx(1.0)
     assert (found.weights <= 0).all()
     assert set(run.seconds) == {

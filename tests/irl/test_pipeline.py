@@ -11,7 +11,7 @@ from tiny_run import tiny_demo, tiny_fit
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl import pipeline
-from irl.pipeline import Fit, Simulated, fit, simulate
+from irl.pipeline import STREAMS, Fit, Simulated, Study, fit, member_streams, simulate, stream
 from irl.settings import DemoConfig
 from irl.stages import stages
 
@@ -20,7 +20,7 @@ def run_all(config: DemoConfig) -> tuple[Simulated, Fit]:
     with stages(8, quiet=True) as run:
         simulated = simulate(config, run)
         ranges, signs = simulated.expert.agent.feature_map, np.array(config.signs, dtype=float)
-        return simulated, fit(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run)
+        return simulated, fit(Study(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run))
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +28,28 @@ def tiny():
     return run_all(tiny_demo())
 
 
-def test_generators_depend_on_seed_part_and_place_alone():
-    def numbers(seed, part, n):
-        return [rng.random(4).tolist() for rng in pipeline._generators(seed, part, n)]
+def test_streams_depend_on_seed_and_name_alone():
+    def numbers(seed):
+        generators = [stream(seed, name) for name in STREAMS]
+        generators += [one for number in range(3) for one in member_streams(seed, number)]
+        return [tuple(rng.random(4)) for rng in generators]
 
-    base = numbers(0, "fit", 5)
-    assert numbers(0, "fit", 5) == base
-    assert numbers(0, "fit", 3) == base[:3], "one more generator changes nothing of the others"
-    others = [numbers(1, "fit", 5), numbers(0, "simulate", 5), numbers(0, "tif", 5)]
-    every = [tuple(row) for rows in [base, *others] for row in rows]
-    assert len(set(every)) == len(every)
+    assert numbers(0) == numbers(0)
+    assert len({*numbers(0), *numbers(1)}) == 2 * (len(STREAMS) + 6)
 
 
-def test_what_one_generator_draws_changes_nothing_of_the_next():
-    first, second = pipeline._generators(0, "fit", 2)
-    untouched = pipeline._generators(0, "fit", 2)[1].random(4)
-    first.random(1000)
-    np.testing.assert_array_equal(second.random(4), untouched)
+def test_the_numbers_of_a_stream_are_those_of_every_version():
+    """Seeds keep their numbers: a stream is the child of a part's sequence at its place."""
+    children = [np.random.default_rng(child) for child in np.random.SeedSequence([7, *b"fit"]).spawn(5)]
+    names = ("outcome model", "candidate policies", "max-margin loop", "weights", "behaviour cloning")
+    for name, child in zip(names, children, strict=True):
+        np.testing.assert_array_equal(stream(7, name).random(4), child.random(4))
+
+
+def test_what_one_stream_draws_changes_nothing_of_another():
+    untouched = stream(0, "weights").random(4)
+    stream(0, "max-margin loop").random(1000)
+    np.testing.assert_array_equal(stream(0, "weights").random(4), untouched)
 
 
 def test_the_three_batches_are_all_episodes_once(tiny):
@@ -86,13 +91,15 @@ def test_a_horizon_shorter_than_the_histories_is_one_clear_error(tiny):
     simulated, found = tiny
     with pytest.raises(ValueError, match="the histories have up to 6 steps, the horizon is 4"):
         fit(
-            simulated.train,
-            simulated.validation,
-            found.feature_map,
-            np.array([-1.0, -1.0]),
-            tiny_fit(horizon=4),
-            0,
-            stages(6, quiet=True),
+            Study(
+                simulated.train,
+                simulated.validation,
+                found.feature_map,
+                np.array([-1.0, -1.0]),
+                tiny_fit(horizon=4),
+                0,
+                stages(6, quiet=True),
+            )
         )
 
 

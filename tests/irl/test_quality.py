@@ -18,7 +18,7 @@ from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks import quality
 from irl.checks.quality import PlannedAndReached, QualityConfig, planned_and_reached, probed_weights
 from irl.commands.options import SolverArguments
-from irl.pipeline import Fit, Simulated, fit, simulate
+from irl.pipeline import Fit, Simulated, Study, fit, simulate
 from irl.report.run import promised
 from irl.settings import FitConfig
 from irl.stages import Stages, stages
@@ -227,7 +227,7 @@ def fitted(simulated: Simulated, look: QualityConfig) -> tuple[Fit, Stages]:
     ranges, signs = simulated.expert.agent.feature_map, np.array([-1.0, -1.0])
     with stages(9, quiet=True) as run:
         config = tiny_fit(quality=look)
-        return fit(simulated.train, simulated.validation, ranges, signs, config, 0, run), run
+        return fit(Study(simulated.train, simulated.validation, ranges, signs, config, 0, run)), run
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from tiny_run import AGENT, POSTERIOR, tiny_demo, tiny_fit
 
 from cirl_gym import Batch
-from irl.pipeline import Fit, fit, simulate
+from irl.pipeline import Fit, Study, fit, simulate
 from irl.stages import stages
 
 # Every plan of six steps is searched, from every start, so that nothing rests on what the network has learnt.
@@ -27,8 +27,8 @@ def found() -> tuple[Fit, Fit]:
         seen = simulate(tiny_demo(episodes=200), run)
         ranges, signs = seen.expert.agent.feature_map, np.array([-1.0, -1.0])
         splits = (seen.train, seen.validation)
-        one = fit(*splits, ranges, signs, EXACT, 0, run)
-        other = fit(*map(relabelled, splits), ranges, signs, EXACT, 0, run)
+        one = fit(Study(*splits, ranges, signs, EXACT, 0, run))
+        other = fit(Study(*map(relabelled, splits), ranges, signs, EXACT, 0, run))
     return one, other
 
 

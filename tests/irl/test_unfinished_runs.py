@@ -22,9 +22,9 @@ from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, wr
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.report.renderers import render
-from irl.result.resuming import code_digest, data_digest, remove, unfinished
 from irl.settings import DemoConfig
 from irl.stages import stages
+from irl.stored_stages import code_digest, data_digest, remove, unfinished
 
 PRINTED = tiny_printed()
 FAST = tiny_demo()
@@ -44,7 +44,7 @@ def quick(monkeypatch):
         lambda report: str([one.page[1:] for one in report.sections if one.name == "what-if"]),
     )
     # Whoever works on the source in the middle of a test does no harm.
-    monkeypatch.setattr("irl.result.resuming.code_digest", lambda: "the same")
+    monkeypatch.setattr("irl.stored_stages.code_digest", lambda: "the same")
 
 
 @pytest.fixture(scope="module")
@@ -207,12 +207,12 @@ class TestKilled:
 KILLED_AT_A_RENAME = """
 import os, signal, sys
 from pathlib import Path
-import irl.result.resuming
+import irl.stored_stages
 from cirl_gym import files
 from irl.commands import explain as commands
 from tiny_run import tiny_printed
 
-irl.result.resuming.code_digest = lambda: "the same"
+irl.stored_stages.code_digest = lambda: "the same"
 files.EVERY = 0.0
 rename = Path.replace
 
@@ -283,7 +283,7 @@ class TestOtherRuns:
 
     def test_other_code_begins_anew(self, tmp_path, monkeypatch, capsys):
         stopped_in_the_loop(monkeypatch, demo(FAST), tmp_path)
-        monkeypatch.setattr("irl.result.resuming.code_digest", lambda: "another")
+        monkeypatch.setattr("irl.stored_stages.code_digest", lambda: "another")
         dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.rollout")
         assert [line for line in lines(capsys) if "other versions.code; this one begins anew" in line]
 
@@ -338,7 +338,7 @@ def right(tmp_path_factory):
     """Folder of a run that was killed when its loop was over."""
     out = tmp_path_factory.mktemp("right")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("irl.result.resuming.code_digest", lambda: "the same")
+        patch.setattr("irl.stored_stages.code_digest", lambda: "the same")
         dying(patch, demo(PRINTED), out, "irl.pipeline.judged_preferences")
     return out
 

@@ -12,7 +12,7 @@ from tiny_run import tiny_fit
 
 from cirl_gym import TumourParameters, TumourWorld, rollout
 from irl.evaluation import found_verdict, headline
-from irl.pipeline import fit
+from irl.pipeline import Study, fit
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult
 from irl.result.result import Accuracy
@@ -174,7 +174,7 @@ def test_experts_who_toss_coins_have_no_weights(chance, word):
     config = replace(config, posterior=replace(config.posterior, decisions=1000, near_width=4))
     with stages(7, quiet=True) as run:
         ranges = parameters.feature_map
-        found = fit(*splits, ranges, np.array([-1.0, -1.0]), config, 0, run)
+        found = fit(Study(*splits, ranges, np.array([-1.0, -1.0]), config, 0, run))
     assert found_verdict(found) == word
     first = headline(found, Accuracy(0.5, 0.5, 0.5, 0.5, None))[0]
     assert first.startswith("Not identifiable" if chance == 0.5 else "Acting with the same chances")

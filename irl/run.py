@@ -1,0 +1,250 @@
+"""The folder of a run: what ``cirl demo`` and ``cirl explain`` leave in it, written and read in one place.
+
+A folder is whole or has no result: what an earlier run left is taken away first, the result before all else, and the
+new result is written last of all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agents.expert import Expert, simulator_model
+from agents.successor.agent import SuccessorAgent
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.rules import ActionRules, rules_for
+from cirl_gym.files import read_arrays, read_json, write_arrays, write_json, write_text
+from cirl_gym.outcome_models.masked import with_rules
+from cirl_gym.outcome_models.store import load_model, save_model
+from cirl_gym.types import FloatArray
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
+from irl.pipeline import Fit
+from irl.preferences.posterior import PosteriorResult
+from irl.result.result import Result
+from irl.studies.comparison import Preferences
+
+FILES = (
+    "result.json",
+    "report.html",
+    "diagnostics.json",
+    "diagnostics.html",
+    "baselines.json",
+    "batch.npz",
+    "test.npz",
+    "outcome_model.npz",
+    "agent.npz",
+    "cloning.npz",
+    "posterior.npz",
+    "expert.npz",
+)
+"""What a run and the commands that take one write, beside ``config.json``; removed in this order."""
+
+
+class Run:
+    """The folder of a run. Each file is read when it is first asked for.
+
+    Raises:
+        ValueError: by whatever is read: the folder is not a whole run's; the message names the file and what is wrong.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def begin(cls, folder: Path, settings: Mapping[str, Any]) -> Run:
+        """Take away what an earlier run wrote, so that nothing of it can be taken for this one's; say what is asked.
+
+        Args:
+            folder: made if it does not exist.
+            settings: content of ``config.json``, in JSON's own types.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+        write_json(folder / "config.json", settings)
+        return cls(folder)
+
+    def write(self, result: Result, page: str, found: Fit, train: Batch, test: Batch, expert: Expert | None) -> None:
+        """Write the training and held-out episodes and the models, then the page, and last of all the result.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        train.save(self.folder / "batch.npz")
+        test.save(self.folder / "test.npz")
+        save_model(found.model.model, self.folder / "outcome_model.npz")
+        found.agent.save(self.folder / "agent.npz")
+        found.cloning.save(self.folder / "cloning.npz")
+        save_posterior(found.posterior, self.folder / "posterior.npz")
+        if expert is not None:
+            expert.agent.save(self.folder / "expert.npz")
+        write_text(self.folder / "report.html", page)
+        result.write(self.folder / "result.json")
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Whatever is missing or wrong inside becomes one error that names the folder."""
+        try:
+            yield
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            if str(error).startswith(f"{self.folder} is not the folder"):
+                raise
+            told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{self.folder} is not the folder of a whole run: {told}") from error
+
+    @cached_property
+    def reward(self) -> LinearReward:
+        """The weights that were found, as a reward of the training episodes' features (``result.json``)."""
+        with self.whole():
+            return load_reward(self.folder).among(self.train.features)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What the run was asked to do (``config.json``)."""
+        with self.whole():
+            settings = read_json(self.folder / "config.json")
+            if not isinstance(settings, dict) or settings.get("command") not in ("demo", "explain"):
+                raise ValueError(f"{self.folder / 'config.json'} is not the configuration of cirl demo or cirl explain")
+            return settings
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the experts were simulated, so that the truth is known."""
+        return bool(self.settings["command"] == "demo")
+
+    @property
+    def forbid(self) -> list[str]:
+        """The rules of what could not be done (``--forbid``); a run of an earlier version had none."""
+        with self.whole():
+            return list(self.settings["fit"].get("forbid", ()))
+
+    @cached_property
+    def train(self) -> Batch:
+        """The training episodes."""
+        with self.whole():
+            return Batch.load(self.folder / "batch.npz")
+
+    @cached_property
+    def test(self) -> Batch:
+        """The episodes that were held out."""
+        with self.whole():
+            return Batch.load(self.folder / "test.npz")
+
+    @cached_property
+    def model(self) -> OutcomeModel:
+        """The outcome model."""
+        with self.whole():
+            return load_model(self.folder / "outcome_model.npz")
+
+    @property
+    def rules(self) -> ActionRules | None:
+        """What was forbidden to the experts, and is to every policy."""
+        with self.whole():
+            return rules_for(self.train, self.forbid)
+
+    @cached_property
+    def agent(self) -> SuccessorAgent:
+        """Candidate policies of every w, in the world of the outcome model."""
+        with self.whole():
+            return SuccessorAgent.load(self.folder / "agent.npz", with_rules(self.model, self.rules))
+
+    @cached_property
+    def parameters(self) -> TumourParameters:
+        """The simulator, of a simulated run."""
+        with self.whole():
+            return TumourParameters(**self.settings["parameters"])
+
+    @cached_property
+    def expert(self) -> Expert:
+        """The expert who acted in the simulator."""
+        with self.whole():
+            model = simulator_model(self.parameters, self.forbid)
+            agent = SuccessorAgent.load(self.folder / "expert.npz", model)
+            return Expert.of(agent, np.asarray(self.settings["weights"], dtype=np.float64), self.settings["kappa"])
+
+    @property
+    def chosen_gamma(self) -> float | None:
+        """The discount factor that held-out decisions chose; None where it was given."""
+        with self.whole():
+            choice = read_json(self.folder / "result.json").get("gammas")
+            return None if choice is None else float(choice["chosen"])
+
+    def digests(self, *names: str) -> dict[str, str]:
+        """SHA-256 of files, by name."""
+        with self.whole():
+            return {name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest() for name in names}
+
+    @property
+    def preferences(self) -> Preferences:
+        """What was found of the weights, with the draws behind it (``result.json`` and ``posterior.npz``).
+
+        Of a folder that lacks all other files too.
+        """
+        path = self.folder / "posterior.npz"
+        try:
+            learned = load_reward(self.folder)
+        except FileNotFoundError as error:
+            raise ValueError(f"{self.folder} is not the folder of a whole run: {error}") from error
+        if not path.is_file():
+            raise ValueError(
+                f"{self.folder} has no {path.name}: run the command that made it again, which now keeps the draws"
+            )
+        draws = load_draws(path)
+        gamma, signs = _told(read_json(self.folder / "result.json"))
+        return Preferences(
+            run=str(self.folder),
+            feature_map=learned.feature_map,
+            weights=np.asarray(learned.weights, dtype=np.float64),
+            draws=draws["draws"],
+            bootstrap=draws.get("bootstrap"),
+            gamma=gamma,
+            signs=signs,
+        )
+
+
+def save_posterior(posterior: PosteriorResult, path: Path) -> None:
+    """Write ``draws [M, d]``, ``kappa_draws [M]`` and, where there are any, ``bootstrap [B, d]``, all float32."""
+    arrays = {"draws": posterior.draws, "kappa_draws": posterior.kappa_draws}
+    if posterior.bootstrap is not None:
+        arrays["bootstrap"] = posterior.bootstrap
+    write_arrays(path, {name: values.astype(np.float32) for name, values in arrays.items()})
+
+
+def load_draws(path: Path) -> dict[str, FloatArray]:
+    """Read what :func:`save_posterior` wrote, as float64.
+
+    Raises:
+        ValueError: the file does not hold the draws; the message names it.
+        OSError: the file cannot be read.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = read_arrays(path)
+    if not {"draws", "kappa_draws"} <= set(arrays):
+        raise ValueError(f"{path} lacks the draws; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    wrong = [name for name, values in arrays.items() if not np.issubdtype(values.dtype, np.floating)]
+    if wrong:
+        raise ValueError(f"{path}: {wrong[0]} must be floating-point numbers")
+    if arrays["draws"].shape[:1] != arrays["kappa_draws"].shape:
+        raise ValueError(f"{path}: draws and kappa_draws differ in length")
+    return {name: values.astype(np.float64) for name, values in arrays.items()}
+
+
+def _told(result: Mapping[str, Any]) -> tuple[float | None, dict[str, int]]:
+    """Discount factor and known signs of a run; a run that was made otherwise may lack both."""
+    config, chosen = result["config"], result.get("gammas")
+    fit = config.get("fit")
+    given = fit.get("gamma") if isinstance(fit, Mapping) else None
+    gamma = chosen["chosen"] if isinstance(chosen, Mapping) else given
+    signs = config.get("signs")
+    return gamma, dict(signs) if isinstance(signs, Mapping) else {}
