@@ -34,7 +34,7 @@ class PosteriorConfig:
     near_plans: int = 4
     """Weights near the posterior's mean whose plans are added, in each of two rounds."""
     near_width: int = 32
-    """Plans kept by the search near the posterior's mean, where it decides how exact Q is."""
+    """Width of the search near the posterior's mean, where it decides how exact Q is."""
     bootstraps: int = 200
     """Sets of patients' weights (Bayesian bootstrap), to widen intervals where rows depend on each other."""
     budget: int = 20_000

@@ -197,8 +197,7 @@ class TestProbedWeights:
         assert found.shape == (20, 3)
         assert (found[:, [0, 2]] <= 0).all()
         # A component of the wrong sign is set to zero.
-        kept = {tuple(row) for row in found[:2].tolist()}
-        assert kept == {(-0.3, 0.2, -0.5), (-0.6, -0.1, 0.0)}
+        assert {tuple(row) for row in found[:2].tolist()} == {(-0.3, 0.2, -0.5), (-0.6, -0.1, 0.0)}
         np.testing.assert_allclose(np.abs(found[2:]).sum(axis=1), 1.0)
 
     def test_no_more_than_half_are_near(self):
