@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from known_model import PHI, KnownModel
-from outcome_batches import ConfoundedDoctor, confounded, linear_system, random_model
+from outcome_batches import ConfoundedDoctor, confounded, cut_off, linear_system, random_model
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
@@ -30,9 +30,12 @@ from cirl_gym.outcome_models.errors import (
     flipped_ahead,
     unchanged_ahead,
 )
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.exact import Patients, PatientsWorld, constant_futures
 from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import TumourWorld
 
 PARAMETERS = TumourParameters(horizon=10)
 TUMOUR_PHI = PARAMETERS.feature_map
@@ -57,9 +60,7 @@ def follows(model: KnownModel, actions, lengths) -> Batch:
     for t in range(steps):
         obs.append(model.predict(state)[np.arange(n), actions[:, t]])
         state = model.advance(state, actions[:, t], obs[-1])
-    none = np.zeros(n, dtype=np.bool_)
-    ids = tuple(str(i) for i in range(n))
-    return Batch(np.stack(obs, axis=1), actions, lengths, none, ~none, ("x", "y"), ("a", "b", "c"), ids)
+    return cut_off(np.stack(obs, axis=1), actions, ("x", "y"), ("a", "b", "c"), lengths)
 
 
 @pytest.fixture(scope="module")
@@ -306,3 +307,56 @@ def test_support_counts_steps_outside_the_data_by_hand():
     assert found.outside == pytest.approx(1 / 3)
     assert found.features == pytest.approx((1 / 3, 1 / 3))
     assert (found.n, found.steps) == (9, 3)
+
+
+# --- errors on what was done and on what was not; what confounding does to a network alone ----------------------------
+
+SIMULATOR = TumourParameters()
+EXPECTED = OracleModel(SIMULATOR)
+SIMULATOR_PHI = SIMULATOR.feature_map
+
+
+class Coin:
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return self.rng.integers(2, size=len(observation)), None
+
+
+def ratios(kind, doctor, base, episodes=600):
+    """Factual and flipped error of one model, divided by those of the simulator's own expectation."""
+    rng = np.random.default_rng(0)
+    seen = rollout(TumourWorld(), doctor(1), episodes, rng, deterministic=False)
+    train, validation = seen.split(0.15, rng)
+    patients = Patients.draw(SIMULATOR, 300, rng)
+    test = rollout(PatientsWorld(patients), doctor(2), 300, rng, deterministic=False)
+    model = fit_outcome_model(kind, train, validation, OutcomeModelConfig(base=base), rng).model
+    errors = [
+        (factual_error(one, test, SIMULATOR_PHI).pooled, flipped_ahead(one, test, patients, SIMULATOR_PHI, 1)[0].pooled)
+        for one in (model, EXPECTED)
+    ]
+    return tuple(found / floor for found, floor in zip(*errors, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mb_x"])
+def test_with_the_law_actions_not_taken_are_predicted_as_well(kind):
+    factual, flipped = ratios(kind, ConfoundedDoctor, True)
+    assert factual < 1.2
+    assert flipped < 1.4
+
+
+@pytest.mark.slow
+def test_a_network_alone_is_worse_on_what_it_did_not_see():
+    factual, flipped = ratios("mb_h", ConfoundedDoctor, False)
+    assert flipped > 1.05 * factual
+    factual, flipped = ratios("mb_h", Coin, False)
+    assert flipped == pytest.approx(factual, rel=0.05)
+
+
+@pytest.mark.slow
+def test_without_confounding_adjusting_changes_little():
+    found = {kind: ratios(kind, Coin, False) for kind in ("mb_h", "rmsn")}
+    assert found["rmsn"][0] == pytest.approx(found["mb_h"][0], rel=0.05)
+    assert found["rmsn"][1] == pytest.approx(found["mb_h"][1], rel=0.05)

@@ -1,4 +1,7 @@
-"""Fitting any of the outcome models: what is learnt, what is kept, what is refused."""
+"""Fitting any of the outcome models: what is learnt, what is accepted, what is refused.
+
+Also features that change by shares of their size, several models as one, and weights of treatments.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,25 @@ import numpy as np
 import pytest
 import torch
 from brief_fits import NETWORKS, brief
-from outcome_batches import confounded, linear_system
+from outcome_batches import confounded, cut_off, linear_system, random_model
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.outcome_models.correction import treatment_weights
 from cirl_gym.outcome_models.errors import factual_error
-from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.inputs import KINDS
+from cirl_gym.outcome_models.fitting import OutcomeModelConfig, bootstrapped, fit_outcome_model
+from cirl_gym.outcome_models.inputs import KINDS, Scaler, sequence_inputs
 from cirl_gym.outcome_models.law import AutoregressionConfig
-from cirl_gym.outcome_models.networks import CounterfactualRecurrentNetwork, correcting_network
+from cirl_gym.outcome_models.model import EnsembleModel
+from cirl_gym.outcome_models.networks import (
+    CounterfactualRecurrentNetwork,
+    PropensityConfig,
+    PropensityNetwork,
+    RMSNConfig,
+    correcting_network,
+)
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.store import load_model, save_model
+from cirl_gym.outcome_models.training import seeded
 
 
 def curved_system(episodes: int, seed: int) -> Batch:
@@ -25,9 +39,7 @@ def curved_system(episodes: int, seed: int) -> Batch:
     for t in range(8):
         x = obs[:, t, 0]
         obs[:, t + 1, 0] = 0.9 * x + np.sin(2 * x) + actions[:, t] * np.cos(x) + 0.05 * rng.normal(size=episodes)
-    none = np.zeros(episodes, dtype=np.bool_)
-    ids = tuple(f"e{i}" for i in range(episodes))
-    return Batch(obs, actions, np.full(episodes, 8), none, ~none, ("x",), ("0", "1"), ids)
+    return cut_off(obs, actions, ("x",), ("0", "1"))
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -69,7 +81,7 @@ def fitted_bytes(kind, train, validation, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_case_31_same_seed_same_bytes(kind):
+def test_same_seed_same_bytes(kind):
     train, validation = confounded(120)
     torch.manual_seed(1)
     one = fitted_bytes(kind, train, validation, 4)
@@ -96,7 +108,7 @@ def test_what_stands_in_the_padding_never_enters_the_fit(kind, filling):
     np.testing.assert_allclose(*(m.predict(m.encode(validation)) for m in (plain, filled)), rtol=0, atol=1e-4)
 
 
-def test_case_33_episodes_of_one_action_can_be_fitted():
+def test_episodes_of_one_action_can_be_fitted():
     batch = linear_system(40, 0, noise=1.0)
     one = replace(batch, lengths=np.ones(40, dtype=np.int64))
     for kind in KINDS:
@@ -157,3 +169,220 @@ def test_bad_requests_are_refused():
         fit_outcome_model("lstm", train, validation, brief(1), np.random.default_rng(0))
     with pytest.raises(ValueError, match="same features"):
         fit_outcome_model("ar", train, linear_system(5, 0), brief(1), np.random.default_rng(0))
+
+
+def shares(episodes: int, seed: int) -> Batch:
+    """A size that grows by a fifth, or shrinks by two fifths when treated; and a coordinate that drifts."""
+    rng = np.random.default_rng(seed)
+    obs, actions = np.zeros((episodes, 11, 2)), rng.integers(2, size=(episodes, 10))
+    obs[:, 0] = np.stack([np.exp(rng.normal(2, 1.5, size=episodes)), rng.normal(size=episodes)], axis=1)
+    for t in range(10):
+        rate = np.where(actions[:, t] == 1, 0.6, 1.2) * (1 + 0.01 * rng.normal(size=episodes))
+        obs[:, t + 1, 0] = obs[:, t, 0] * rate
+        obs[:, t + 1, 1] = obs[:, t, 1] + 0.5 * actions[:, t] + 0.1 * rng.normal(size=episodes)
+    return cut_off(obs, actions, ("size", "place"), ("no", "yes"))
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_shares_are_learnt_where_no_line_can(kind, tmp_path):
+    train, validation, test = shares(300, 0), shares(60, 1), shares(200, 2)
+    line = fit_outcome_model("ar", train, validation, brief(1), np.random.default_rng(0)).model
+    config = replace(brief(15), relative=("size",))
+    model = fit_outcome_model(kind, train, validation, config, np.random.default_rng(0)).model
+    assert model.spec.relative == ("size",)
+    error, of_line = (factual_error(one, test).raw for one in (model, line))
+    assert error[0] < 0.3 * of_line[0]
+    assert error[1] < 1.1 * of_line[1]
+    save_model(model, tmp_path / "model.npz")
+    loaded, states = load_model(tmp_path / "model.npz"), model.encode(test)
+    assert np.array_equal(loaded.predict(states), model.predict(states))
+    assert np.array_equal(loaded.encode(test), states)
+
+
+def test_twice_the_unit_twice_the_prediction():
+    train, validation = shares(200, 0), shares(50, 1)
+    scaled = [replace(one, obs=one.obs * np.array([1000, 1], dtype=np.float32)) for one in (train, validation)]
+    config = replace(brief(4), relative=("size",))
+    predicted = []
+    for one, other in ((train, validation), scaled):
+        model = fit_outcome_model("mb_h", one, other, config, np.random.default_rng(0)).model
+        predicted.append(model.predict(model.encode(other)[:, :-1]))
+    np.testing.assert_allclose(predicted[1][..., 0], 1000 * predicted[0][..., 0], rtol=2e-3)
+
+
+def test_nothing_stays_nothing():
+    train, validation = shares(100, 0), shares(40, 1)
+    config = replace(brief(2), relative=("size",), base=False)
+    model = fit_outcome_model("mb_h", train, validation, config, np.random.default_rng(0)).model
+    empty = np.array([[0.0, 1.0]], dtype=np.float32)
+    assert (model.predict(model.start(empty))[..., 0] == 0).all()
+
+
+def test_logarithms_by_hand():
+    batch = shares(10, 0)
+    scaler = Scaler.from_batch(batch).with_logarithms(batch, np.array([True, False]))
+    middle = np.median(batch.obs[batch.seen][:, 0].astype(np.float64))
+    logs = np.log(batch.obs[batch.seen][:, 0].astype(np.float64) + 0.01 * middle)
+    assert scaler.mean[0] == pytest.approx(logs.mean())
+    value = scaler(np.array([[3.0, 0.0], [0.0, 0.0]]))
+    assert value[0, 0] == pytest.approx((np.log(3 + 0.01 * middle) - logs.mean()) / logs.std(), rel=1e-5)
+    assert np.isfinite(value).all()
+    assert scaler(batch.obs)[batch.seen].mean(axis=0) == pytest.approx([0, 0], abs=1e-5)
+
+
+def test_features_that_cannot_be_relative_are_refused():
+    batch = linear_system(30, 0, noise=1.0)
+    for kind, names, message in (
+        ("crn", ("z",), "'z' is not a feature"),
+        ("crn", ("x",), "'x' is negative in some rows"),
+        ("ar", ("x",), "need a network"),
+    ):
+        config = replace(brief(1), relative=names)
+        with pytest.raises(ValueError, match=message):
+            fit_outcome_model(kind, batch, batch, config, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="offset"):
+        Scaler(np.zeros(2), np.ones(2), np.array([-1.0, 0.0]))
+
+
+def test_the_mean_of_its_members():
+    members = [random_model("ar", 1), random_model("crn", 2), random_model("mb_x", 3)]
+    model, batch = EnsembleModel(members), linear_system(10, 0, noise=1.0)
+    states = model.encode(batch)
+    apart = [(member.predict(s), member.end_probability(s)) for member, s in ((m, m.encode(batch)) for m in members)]
+    np.testing.assert_allclose(model.predict(states), np.mean([p for p, _ in apart], axis=0), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(model.end_probability(states), np.mean([e for _, e in apart], axis=0), rtol=1e-6)
+    np.testing.assert_array_equal(model.every_prediction(states), np.stack([p for p, _ in apart]))
+    assert model.noise_scale == pytest.approx([0.1, 0.2])
+    assert EnsembleModel(members, np.array([1.0, 2.0])).noise_scale == pytest.approx([1.0, 2.0])
+
+
+def test_the_order_of_members_changes_nothing():
+    members, batch = [random_model("ar", seed) for seed in (1, 2, 3)], linear_system(10, 0, noise=1.0)
+    one, other = EnsembleModel(members), EnsembleModel(members[::-1])
+    np.testing.assert_allclose(*(m.predict(m.encode(batch)) for m in (one, other)), rtol=1e-6, atol=1e-6)
+
+
+def test_members_are_of_one_kind_of_data():
+    with pytest.raises(ValueError, match="two members"):
+        EnsembleModel([random_model("ar")])
+    with pytest.raises(ValueError, match="same features"):
+        EnsembleModel([random_model("ar"), OracleModel()])
+
+
+def test_fitted_members_differ_and_their_mean_is_not_worse():
+    train, validation, test = (linear_system(n, s, noise=1.0) for n, s in ((120, 0), (40, 1), (100, 2)))
+    config = replace(brief(5, base=False), members=3)
+    ticks = []
+    fitted = fit_outcome_model(
+        "mb_h", train, validation, config, np.random.default_rng(0), lambda *tick: ticks.append(tick)
+    )
+    assert [done for done, _ in ticks] == sorted(done for done, _ in ticks)
+    assert ticks[-1][0] == ticks[-1][1]
+    model = fitted.model
+    assert isinstance(model, EnsembleModel)
+    every = model.every_prediction(model.encode(test)[:, :-1])
+    assert every.std(axis=0)[test.mask].mean() > 0.01
+    squares = ((every - test.next_obs[None, :, :, None]) ** 2)[:, test.mask].mean(axis=(1, 2, 3))
+    mean = ((model.predict(model.encode(test)[:, :-1]) - test.next_obs[:, :, None]) ** 2)[test.mask].mean()
+    assert mean < squares.mean()
+    assert len(fitted.report["members"]) == 3
+    assert fitted.report["factual"]["validation"]["pooled"] > 0
+
+
+def test_a_bootstrap_takes_patients_whole():
+    batch = linear_system(30, 0)
+    owned = replace(batch, groups=tuple(f"p{i // 3}" for i in range(30)))
+    drawn = bootstrapped(owned, np.random.default_rng(0))
+    assert len(drawn) == 30
+    counts = {name: drawn.groups.count(name) for name in set(drawn.groups)}
+    assert all(count % 3 == 0 for count in counts.values())
+    assert len(counts) < 10
+    config = replace(OutcomeModelConfig(), members=2, bootstrap=True)
+    model = fit_outcome_model("ar", batch, batch, config, np.random.default_rng(0)).model
+    one, two = (member.law.intercept for member in model.members)
+    assert not np.array_equal(one, two)
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="members"):
+        OutcomeModelConfig(members=0)
+
+
+def weights(train, validation, clip=0.01):
+    return treatment_weights(train, validation, Scaler.from_batch(train), PropensityConfig(), clip, (0, 1))
+
+
+def confound(batch, slope, seed=0):
+    """Actions 0 and 1 by a rule on the current x, which no earlier x or treatment foretells."""
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(scale=3.0, size=batch.obs.shape)
+    p = 1 / (1 + np.exp(-slope * obs[:, :-1, 0]))
+    return replace(batch, obs=obs, actions=(rng.random(p.shape) < p).astype(np.int64)), p
+
+
+def test_independent_treatment_has_weights_near_one():
+    train, validation = linear_system(400, 0, noise=1.0), linear_system(100, 1, noise=1.0)
+    found = weights(train, validation)
+    assert found.mean == pytest.approx(1.0, abs=0.05)
+    assert found.effective > 0.95
+    assert found.train[train.mask].mean() == pytest.approx(1.0)
+    assert not found.train[~train.mask].any()
+    assert not found.validation[~validation.mask].any()
+
+
+def test_a_rule_is_recovered():
+    (train, p), (validation, _) = (confound(linear_system(n, s, noise=1.0), 0.5, s) for n, s in ((1500, 0), (300, 1)))
+    found = weights(train, validation, clip=0.0)
+    given = np.where(train.actions == 1, p, 1 - p)[train.mask]
+    assert np.corrcoef(np.log(found.train[train.mask]), -np.log(given))[0, 1] > 0.97
+    # E[marginal / given] = 1 whatever the rule.
+    assert found.mean == pytest.approx(1.0, abs=0.1)
+    assert found.effective < 0.9
+
+
+def test_clipping_moves_the_tails_to_their_quantiles():
+    train, _ = confound(linear_system(300, 0, noise=1.0), 1.0)
+    validation, _ = confound(linear_system(80, 1, noise=1.0), 1.0, 1)
+    wide, narrow = (weights(train, validation, clip) for clip in (0.0, 0.2))
+    assert narrow.train.max() * narrow.mean == pytest.approx(np.quantile(wide.train[train.mask], 0.8) * wide.mean)
+    assert narrow.effective > wide.effective
+
+
+@pytest.mark.slow
+def test_with_independent_treatment_weighing_changes_nothing():
+    train, validation, test = (linear_system(n, s, noise=1.0) for n, s in ((2000, 0), (400, 1), (1000, 2)))
+    errors = {}
+    for kind in ("mb_h", "rmsn"):
+        model = fit_outcome_model(
+            kind, train, validation, OutcomeModelConfig(base=False), np.random.default_rng(0)
+        ).model
+        taken = np.take_along_axis(model.predict(model.encode(test)[:, :-1]), test.actions[..., None, None], axis=2)
+        squares = ((taken[:, :, 0] - test.next_obs) ** 2)[test.mask]
+        errors[kind] = float(np.sqrt(squares.mean()))
+    assert errors["rmsn"] == pytest.approx(errors["mb_h"], rel=0.02)
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="clip"):
+        RMSNConfig(clip=0.5)
+    with pytest.raises(ValueError, match="hidden"):
+        PropensityConfig(hidden=0)
+    with pytest.raises(ValueError, match="sizes"):
+        RMSNConfig(hidden=0)
+
+
+def test_propensities_do_not_look_ahead():
+    """A weight of a step depends on what came before it, the step's own treatment, and nothing later."""
+    batch = linear_system(20, 0, noise=1.0)
+    with seeded(0):
+        network = PropensityNetwork(5, 3, 8).eval()
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    scaler = Scaler.from_batch(batch)
+    obs, actions = batch.obs.copy(), batch.actions.copy()
+    obs[:, 6:], actions[:, 5:] = 100.0, 2
+    later = replace(batch, obs=obs, actions=actions)
+    with torch.inference_mode():
+        one, other = (network(torch.from_numpy(sequence_inputs(scaler, b)[:, :-1])) for b in (batch, later))
+    assert torch.equal(one[:, :6], other[:, :6])
+    assert not torch.equal(one[:, 6:], other[:, 6:])

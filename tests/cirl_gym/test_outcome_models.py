@@ -63,12 +63,12 @@ def test_shapes_and_types(model, batch):
 
 
 @pytest.mark.parametrize("horizon", [20, 60])
-def test_case_33_more_padding_changes_nothing(model, batch, horizon):
+def test_more_padding_changes_nothing(model, batch, horizon):
     for short, long in zip(answers(model, batch), answers(model, batch.padded(horizon)), strict=True):
         np.testing.assert_allclose(long[:, : batch.horizon + 1][live(batch)], short[live(batch)], **TIGHT)
 
 
-def test_case_33_a_patient_alone_is_the_patient_in_a_batch(model, batch):
+def test_a_patient_alone_is_the_patient_in_a_batch(model, batch):
     together = answers(model, batch)
     shuffled = np.random.default_rng(0).permutation(len(batch))
     mixed = answers(model, batch.take(shuffled))
@@ -80,7 +80,7 @@ def test_case_33_a_patient_alone_is_the_patient_in_a_batch(model, batch):
 
 
 @pytest.mark.parametrize("t", [0, 3, 7])
-def test_case_30_the_future_does_not_reach_back(model, batch, t):
+def test_the_future_does_not_reach_back(model, batch, t):
     """Observations after t and actions from t on are changed: nothing said at or before t moves."""
     obs, actions = batch.obs.copy(), batch.actions.copy()
     obs[:, t + 1 :] += 100
@@ -92,7 +92,7 @@ def test_case_30_the_future_does_not_reach_back(model, batch, t):
         assert not np.array_equal(before[:, t + 1], after[:, t + 1])
 
 
-def test_case_33_a_row_of_zeros_is_an_observation(model, batch):
+def test_a_row_of_zeros_is_an_observation(model, batch):
     long = batch.take(batch.lengths > 5)
     obs = long.obs.copy()
     obs[:, 3] = 0
@@ -135,7 +135,7 @@ def test_what_is_foreseen_of_one_action_is_what_is_predicted_for_it(model, batch
     np.testing.assert_allclose(end, ends[rows, actions], atol=1e-5)
 
 
-def test_case_33_episodes_of_one_action(model, batch):
+def test_episodes_of_one_action(model, batch):
     one = replace(batch, obs=batch.obs[:, :2], actions=batch.actions[:, :1], lengths=np.ones(50, dtype=np.int64))
     for short, whole in zip(answers(model, one), answers(model, batch), strict=True):
         np.testing.assert_allclose(short, whole[:, :2], **TIGHT)
@@ -173,7 +173,7 @@ def test_stepping_an_lstm_is_running_it():
 # --- balancing -------------------------------------------------------------------------------------------------------
 
 
-def test_case_32_alpha_starts_at_zero_rises_and_stays_below_one():
+def test_alpha_starts_at_zero_rises_and_stays_below_one():
     alphas = [reversal_strength(share) for share in np.linspace(0, 1, 50)]
     assert alphas[0] == 0
     assert np.all(np.diff(alphas) > 0)
@@ -181,7 +181,7 @@ def test_case_32_alpha_starts_at_zero_rises_and_stays_below_one():
     assert reversal_strength(0.1) == pytest.approx(2 / (1 + np.exp(-1)) - 1)
 
 
-def test_case_32_reversal_by_finite_difference():
+def test_reversal_by_finite_difference():
     values = torch.tensor([0.3, -0.7], requires_grad=True)
     squares = (reverse_gradient(values, 0.25) ** 2).sum()
     squares.backward()
@@ -191,7 +191,7 @@ def test_case_32_reversal_by_finite_difference():
     assert values.grad.tolist() == pytest.approx([-0.25 * rise for rise in rises], abs=1e-3)
 
 
-def test_case_32_only_what_lies_before_the_reversal_is_reversed():
+def test_only_what_lies_before_the_reversal_is_reversed():
     """The encoder's gradient is -alpha times the ordinary one; the head's is the ordinary one."""
     with seeded(0):
         network = CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=6, representation=4, balance=0.5)).eval()
@@ -209,7 +209,7 @@ def test_case_32_only_what_lies_before_the_reversal_is_reversed():
             assert torch.allclose(turned[name], -alpha * value.grad, atol=1e-7)
 
 
-def test_case_32_a_head_on_a_frozen_representation_learns_the_treatments():
+def test_a_head_on_a_frozen_representation_learns_the_treatments():
     train, _ = confounded(200)
     with seeded(0):
         network = CounterfactualRecurrentNetwork(2, 2, CRNConfig())
@@ -242,7 +242,7 @@ def _crn_on_persistence(network, train):
     return fitted
 
 
-def test_case_32_two_hundred_steps_at_a_high_rate_stay_finite():
+def test_two_hundred_steps_at_a_high_rate_stay_finite():
     train, validation = confounded(160)
     training = TrainingConfig(epochs=25, batch_size=18, learning_rate=0.01, patience=25)
     config = replace(OutcomeModelConfig.quick(), base=False, crn=CRNConfig(training=training))

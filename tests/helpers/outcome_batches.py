@@ -40,6 +40,14 @@ def confounded(episodes: int, seed: int = 0) -> tuple[Batch, Batch]:
     return batch.take(np.arange(episodes - held_out)), batch.take(np.arange(episodes - held_out, episodes))
 
 
+def cut_off(obs, actions, features, action_names, lengths=None) -> Batch:
+    """Episodes whose watching ended, by default all after their last action."""
+    n = len(obs)
+    none = np.zeros(n, dtype=np.bool_)
+    lengths = np.full(n, actions.shape[1]) if lengths is None else lengths
+    return Batch(obs, actions, lengths, none, ~none, features, action_names, tuple(f"e{i}" for i in range(n)))
+
+
 def linear_system(episodes: int, seed: int, noise: float = 0.0) -> Batch:
     """X' = 1 + .6 x + .3 x_{t-1} + 2 a - .5 a_{t-1};  y' = y + .1 (x - y) - [a = 2]; three actions, lengths 1..12.
 
@@ -54,10 +62,7 @@ def linear_system(episodes: int, seed: int, noise: float = 0.0) -> Batch:
         obs[:, t + 1, 0] = 1 + 0.6 * x + 0.3 * before + 2 * dose - 0.5 * last
         obs[:, t + 1, 1] = y + 0.1 * (x - y) - (dose == 2)
         obs[:, t + 1] += noise * rng.normal(size=(episodes, 2))
-    lengths = rng.integers(1, 13, size=episodes)
-    none = np.zeros(episodes, dtype=np.bool_)
-    ids = tuple(f"e{i}" for i in range(episodes))
-    return Batch(obs, actions, lengths, none, ~none, ("x", "y"), ("no", "low", "high"), ids)
+    return cut_off(obs, actions, ("x", "y"), ("no", "low", "high"), rng.integers(1, 13, size=episodes))
 
 
 MODELS = ("ar", "crn", "rmsn", "mb_h", "mb_x", "ensemble")
