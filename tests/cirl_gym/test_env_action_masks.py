@@ -10,7 +10,7 @@ import shutil
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import IDS, assert_same, native, sync
+from env_runs import IDS, assert_same, drive, native
 from gymnasium import spaces
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.env_util import make_vec_env
@@ -139,45 +139,17 @@ def test_rules_that_never_hold_add_only_masks(env_id):
 # --- many at once -----------------------------------------------------------------------------------------------------
 
 
-def drive(env, masks, steps=70):
-    """All that a vector environment returns and the masks that it gives, where allowed actions alone are taken."""
-    rng, mode = np.random.default_rng(0), env.metadata["autoreset_mode"].value
-    returned, dead = [env.reset(seed=7)], np.zeros(3, dtype=bool)
-    given = [masks()]
-    for _ in range(steps):
-        actions = (rng.random(3) < 0.7) & given[-1][:, 1]
-        if mode == "NextStep":  # what such a step ignores may be anything
-            actions = np.where(dead, ~given[-1][:, 1], actions)
-        returned.append(env.step(actions.astype(np.int64)))
-        dead = returned[-1][2] | returned[-1][3]
-        if mode == "Disabled" and dead.any():
-            returned.append(env.reset(options={"reset_mask": dead}))
-        given.append(masks())
-    return returned, given
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", IDS)
-def test_many_at_once_are_single_ones(env_id, mode):
-    arguments = {"forbid": [TOO_HIGH], "max_episode_steps": 6}
-    ours, theirs = (make(env_id, mode, **arguments) for make in (native, sync))
-    (a, our_masks), (b, their_masks) = (
-        drive(ours, ours.action_masks),
-        drive(theirs, lambda: np.stack(theirs.call("action_masks"))),
-    )
-    np.testing.assert_array_equal(our_masks, their_masks)
-    assert not np.all(our_masks)
-    for x, y in zip(a, b, strict=True):
-        # Gymnasium's TimeLimit reports an end at the last step as both; here the process's own end wins.
-        assert_same(x, (*y[:3], y[3] & ~y[2], y[4]) if len(y) == 5 else y)
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", IDS)
 def test_after_a_reset_by_itself_the_mask_is_that_of_the_new_episode(env_id, mode):
     env = native(env_id, mode, forbid=[TOO_HIGH], max_episode_steps=4)
-    returned, masks = drive(env, env.action_masks)
-    ends = 0
+    given = []
+
+    def masks():
+        given.append(env.action_masks())
+        return given[-1]
+
+    returned, ends = drive(env, 70, masks=masks), 0
     for result in returned:
         obs, info = result[0], result[-1]
         told = info.get("_action_mask", np.zeros(3, dtype=bool))
@@ -189,7 +161,8 @@ def test_after_a_reset_by_itself_the_mask_is_that_of_the_new_episode(env_id, mod
                 np.testing.assert_array_equal(info["final_info"]["action_mask"][i].astype(bool), last)
     assert (ends > 10) == (mode.value == "SameStep")
     if mode.value != "Disabled":  # there every step's return has its masks
-        np.testing.assert_array_equal(masks, [by_hand(result[0]) for result in returned])
+        np.testing.assert_array_equal(given, [by_hand(result[0]) for result in returned[:-1]])
+    assert not np.all(given)
 
 
 @new_gymnasium

@@ -28,6 +28,7 @@ ARGUMENTS = {
         {"previous_action": False, "max_episode_steps": 45},
         {"patient": (30, 2), "weights": (0, -1), "noise": 0.05},
         {"history": ([(30, 2), (31, 1)], [1])},
+        {"forbid": ["1 when Above(side_effects, 2)"], "max_episode_steps": 6},
     ],
     "CIRLCounterfactual-v0": [
         {},
@@ -35,6 +36,7 @@ ARGUMENTS = {
         {"previous_action": False, "max_episode_steps": 45, "weights": (-0.5, 0.5)},
         {"episode": 3, "step": 2, "outcome": "sampled"},
         {"patient": (30, 2), "horizon": 12},
+        {"forbid": ["1 when Above(side_effects, 2)"], "max_episode_steps": 6},
     ],
 }
 CASES = [(env_id, arguments) for env_id in IDS for arguments in ARGUMENTS[env_id]]
@@ -43,7 +45,10 @@ CASES = [(env_id, arguments) for env_id in IDS for arguments in ARGUMENTS[env_id
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("env_id", "arguments"), CASES)
 def test_returns_what_gymnasiums_own_vectorisation_returns(env_id, arguments, mode):
-    ours, theirs = (drive(make(env_id, mode, **arguments), 90) for make in (native, sync))
+    native_env, sync_env = (make(env_id, mode, **arguments) for make in (native, sync))
+    ruled = "forbid" in arguments
+    ours = drive(native_env, 90, masks=native_env.action_masks if ruled else None)
+    theirs = drive(sync_env, 90, masks=(lambda: np.stack(sync_env.call("action_masks"))) if ruled else None)
     ends = set()
     for a, b in zip(ours, theirs, strict=True):
         if len(b) == 5:

@@ -28,16 +28,21 @@ def sync(env_id, mode, n=3, **arguments):
     return gym.make_vec(env_id, n, "sync", vector_kwargs={"autoreset_mode": mode}, **arguments)
 
 
-def drive(env, steps, seed=7, options=None):
-    """Everything that a vector environment of 3 returns over several episodes, reset where the mode needs it."""
-    rng = np.random.default_rng(0)
-    returned = [env.reset(seed=seed, options=options)]
+def drive(env, steps, seed=7, options=None, masks=None):
+    """Everything that a vector environment of 3 returns over several episodes, reset where the mode needs it.
+
+    With ``masks``, which tells what is allowed ``[3, 2]``, the second action is taken only where it is; in a row whose
+    step is ignored it is not asked.
+    """
+    rng, mode = np.random.default_rng(0), env.metadata["autoreset_mode"].value
+    returned, ended = [env.reset(seed=seed, options=options)], np.zeros(env.num_envs, dtype=bool)
     for _ in range(steps):
-        actions = (rng.random(env.num_envs) < CHANCES).astype(np.int64)
-        result = env.step(actions)
-        returned.append(result)
-        ended = result[2] | result[3]
-        if env.metadata["autoreset_mode"].value == "Disabled" and ended.any():
+        actions = rng.random(env.num_envs) < CHANCES
+        if masks is not None:
+            actions &= masks()[:, 1] | (ended if mode == "NextStep" else False)
+        returned.append(env.step(actions.astype(np.int64)))
+        ended = returned[-1][2] | returned[-1][3]
+        if mode == "Disabled" and ended.any():
             returned.append(env.reset(options={"reset_mask": ended}))
     return returned
 
