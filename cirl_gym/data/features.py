@@ -123,7 +123,7 @@ class FeatureMap:
 
     It is linear: an outcome outside the range lies outside [0, 1] and is not clipped, so that no part of a trade-off
     is hidden. The outcomes can be some of the D features that are observed, or computed of them (their names are texts
-    such as ``Outside(temperature, 36, 38)``, kept in one spelling): the others are seen and predicted, but no weight
+    such as ``Outside(temperature, 36, 38)``, in one spelling): the others are seen and predicted, but no weight
     weighs them.
 
     What is computed is computed of the row that is given. Of a prediction that is the expected row, and where a

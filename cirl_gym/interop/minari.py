@@ -227,7 +227,7 @@ def from_minari(
     For a data set that :func:`~cirl_gym.interop.to_minari` wrote, or a part of it (``filter_episodes``), nothing more
     is needed: names and the form of the observations stand in its metadata. Those of others must have flat
     observations (a Box of one dimension) and discrete actions; their episodes are named by their numbers. (Minari's
-    ``combine_datasets`` drops the metadata: say them again.) Rewards are not kept, as a batch has none; they are
+    ``combine_datasets`` drops the metadata: say them again.) Rewards are left out, as a batch has none; they are
     counted.
 
     Args:

@@ -235,7 +235,7 @@ def infer_columns(
     free = [name for name in free if name != time]
 
     last = _last_rows(sheet, id, time)
-    ending = {name: _share_ending(sheet, name, id, last) for name in free}
+    ending = _shares_ending(sheet, free, id, last)
     decided = decided or (_find_action(sheet, free, ending),)
     free = [name for name in free if name not in decided]
     found = _find_features(sheet, free, last, ending) if features is None else list(features)
@@ -329,11 +329,15 @@ def _last_rows(sheet: Sheet, id: str, time: str) -> BoolArray:
     return last
 
 
-def _share_ending(sheet: Sheet, name: str, id: str, last: BoolArray) -> float:
+def _shares_ending(sheet: Sheet, names: Sequence[str], id: str, last: BoolArray) -> dict[str, float]:
     """Share of the ids in which a column is empty on the last row and on no other (ids of one row do not count)."""
-    follows = pd.Series(sheet.missing(name) == last).groupby(sheet.cells(id)).agg(["all", "size"])
-    several = follows[follows["size"] > 1]
-    return float(several["all"].mean()) if len(several) else 0.0
+    codes, _ = pd.factorize(sheet.cells(id))
+    known = codes >= 0
+    several = np.bincount(codes[known]) > 1
+    if not several.any():
+        return dict.fromkeys(names, 0.0)
+    odd = {name: np.bincount(codes[known], (sheet.missing(name) != last)[known])[several] for name in names}
+    return {name: float((rows == 0).mean()) for name, rows in odd.items()}
 
 
 def _find_action(sheet: Sheet, free: Sequence[str], ending: dict[str, float]) -> str:

@@ -287,7 +287,7 @@ def _average(rows: Rows, starts: IntArray, later: BoolArray, never_average: Sequ
 
 
 def blanks_apart(ids: Sequence[str]) -> list[str]:
-    """A warning if ids differ in surrounding blanks only: they are kept apart, but may be one and the same."""
+    """A warning if ids differ in surrounding blanks only: they stay apart, but may be one and the same."""
     plain: dict[str, set[str]] = {}
     for name in ids:
         plain.setdefault(name.strip(), set()).add(name)

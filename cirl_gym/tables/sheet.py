@@ -157,7 +157,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path}: not a whole Parquet file ({error})") from error
     own = list(frame.index.names) in ([LINE], [ROW])  # a table of read_table that was saved again
     if not own and any(name is not None for name in frame.index.names):
-        frame = frame.reset_index()  # pandas had kept columns such as (id, time) as its index
+        frame = frame.reset_index()  # pandas had taken columns such as (id, time) as its index
     check_names(list(frame.columns), str(path))
     return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name=ROW), axis=0)
 
