@@ -18,7 +18,6 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from cirl_gym import register_envs
 from cirl_gym.types import BoolArray, IntArray
 
 try:
@@ -278,7 +277,6 @@ def make_native_vec_env(
         ValueError: an argument is not possible.
         TypeError: the environment has no such argument.
     """
-    register_envs()
     native = gym.make_vec(
         env_id,
         num_envs=n_envs,

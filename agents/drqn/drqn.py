@@ -106,13 +106,7 @@ def episode_loss(
 ) -> tuple[Tensor, Tensor]:
     """Loss of the Q-network on a batch, and how many steps were left out.
 
-    Args:
-        q_net: trained.
-        target_net: values what follows.
-        batch: whole episodes.
-        gamma: discount factor.
-        n_steps: rewards before the target network's value.
-        double_q: the Q-network picks the action, the target network values it.
+    The arguments are those of :func:`q_targets`, with the networks in place of their values.
 
     Returns:
         Mean Huber loss over all steps of all episodes, and the number of steps whose target depends on an action mask
@@ -132,7 +126,7 @@ def episode_loss(
 def epsilon_greedy(
     greedy: IntArray, epsilon: float, n_actions: int, allowed: BoolArray | None, rng: np.random.Generator
 ) -> IntArray:
-    """Actions ``[n]`` (from 0): every row tosses its own coin, and draws uniformly among the allowed if it says so."""
+    """Actions ``[n]`` (from 0): every row tosses its own coin, and if it says so draws uniformly among the allowed."""
     explores = rng.random(len(greedy)) < epsilon
     # The largest of numbers that are alike in distribution is a uniform draw.
     drawn = among_allowed(rng.gumbel(size=(len(greedy), n_actions)), allowed).argmax(axis=1)
@@ -351,17 +345,9 @@ class DRQN(DQN):
         deterministic: bool = False,
         action_masks: npt.NDArray[Any] | None = None,
     ) -> tuple[npt.NDArray[Any], ArrayMemory]:
-        """Actions, and the memory to hand to the next call.
+        """As :meth:`~agents.drqn.policy.RecurrentQPolicy.predict`, but every row explores with the current epsilon.
 
-        Args:
-            observation: of one environment, or ``[n, ..]``.
-            state: what the call before returned; None: episodes begin.
-            episode_start: ``[n]`` True where the observation is the first of an episode: the memory is cleared there.
-            deterministic: greedy; otherwise every row takes a random action with the current epsilon.
-            action_masks: ``[n, A]`` True where an action may be taken; None: everywhere.
-
-        Raises:
-            ValueError: the state or the masks do not fit the observations, or a row has no allowed action.
+        Unless ``deterministic`` is True: that is greedy.
         """
         q, memory, vectorised = self.policy.q_values(observation, state, episode_start)
         allowed = checked_masks(action_masks, *q.shape)

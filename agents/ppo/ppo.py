@@ -129,7 +129,7 @@ class HorizonEnds(VecEnvWrapper):
 
 
 class BestPolicy(BaseCallback):
-    """Looks at the policy while it is trained, and keeps the best one that it saw.
+    """Looks at the policy while it is trained, and answers with the best one that it saw.
 
     Args:
         value: what a policy is worth.

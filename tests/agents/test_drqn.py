@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 
 import gymnasium as gym
 import numpy as np
@@ -72,59 +73,45 @@ def test_known_q_values_are_found(arguments):
 # A task that needs memory (:class:`drqn_envs.Recall`): with it everything can be had, without it provably one half.
 
 
-def mean_return(model, steps):
-    """Exact: both cues once, nothing is random."""
-    found = []
-    for cue in (0, 1):
-        env = Recall(steps, cue)
-        obs, _ = env.reset()
-        state, done = None, False
-        while not done:
-            action, state = model.predict(obs, state, deterministic=True)
-            obs, reward, done, _, _ = env.step(int(action))
-        found.append(reward)
-    return float(np.mean(found))
-
-
-def trained(algorithm, policy, steps, total, seed, **arguments):
-    envs = DummyVecEnv([lambda: Recall(steps)] * 16)
+def earned(algorithm, policy, steps, total, seed, **arguments):
+    """What a trained agent gets: both cues once, nothing is random."""
     model = algorithm(
         policy,
-        envs,
+        DummyVecEnv([lambda: Recall(steps)] * 16),
         learning_rate=3e-3,
         learning_starts=500,
         train_freq=1,
+        gradient_steps=2,
         target_update_interval=400,
         exploration_initial_eps=1.0,
         exploration_final_eps=0.2,
         seed=seed,
         device="cpu",
         **arguments,
-    )
-    return model.learn(total)
+    ).learn(total)
+    both = DummyVecEnv([lambda: Monitor(Recall(steps, 0)), lambda: Monitor(Recall(steps, 1))])
+    return evaluate_policy(model, both, n_eval_episodes=2)[0]
 
 
-def recurrent(steps, total, seed, **policy):
-    policy_kwargs = {"lstm_hidden_size": 16, "net_arch": [16]} | policy
-    return trained(DRQN, "MlpLstmPolicy", steps, total, seed, gradient_steps=2, policy_kwargs=policy_kwargs)
-
-
-def test_a_cue_is_remembered_for_three_steps():
-    assert mean_return(recurrent(3, 4000, 0), 3) == 1.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_cue_is_remembered_for_ten_steps(cell, seed):
-    assert mean_return(recurrent(10, 30_000, seed, cell=cell), 10) == 1.0
+@pytest.mark.parametrize(
+    ("steps", "total", "seed", "cell"),
+    [
+        (3, 4000, 0, "lstm"),
+        *(
+            pytest.param(10, 30_000, seed, cell, marks=pytest.mark.slow)
+            for seed, cell in product((0, 1), ("lstm", "gru"))
+        ),
+    ],
+)
+def test_a_cue_is_remembered(steps, total, seed, cell):
+    policy_kwargs = {"lstm_hidden_size": 16, "net_arch": [16], "cell": cell}
+    assert earned(DRQN, "MlpLstmPolicy", steps, total, seed, policy_kwargs=policy_kwargs) == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_its_memoryless_twin_gets_one_half_at_most(seed):
-    twin = trained(DQN, "MlpPolicy", 10, 30_000, seed, batch_size=128, gradient_steps=2)
-    assert mean_return(twin, 10) <= 0.5
+    assert earned(DQN, "MlpPolicy", 10, 30_000, seed, batch_size=128) <= 0.5
 
 
 # Memory: acting, learning, starts of episodes.
@@ -163,8 +150,6 @@ def test_calls_without_a_state():
     # A start is a start, said or not.
     again, _ = model.predict(obs, state, np.array([True, True]), deterministic=True)
     np.testing.assert_array_equal(actions, again)
-    with pytest.warns(UserWarning, match="no state"):
-        model.predict(obs, None, np.array([True, False]))
     with pytest.raises(ValueError, match="shapes"):
         model.predict(obs[:1], state)
     single, state = model.predict(obs[0], deterministic=True)
@@ -419,13 +404,11 @@ def test_the_native_vector_environment():
         ({"gamma": -0.1}, "gamma"),
         ({"policy": "CnnLstmPolicy"}, "CnnLstmPolicy"),
         ({"policy_kwargs": {"cell": "rnn"}}, "cell"),
-        ({"replay_buffer_kwargs": {"unit": "days"}}, "unit"),
-        ({"env": Eight(spaces.Dict({"a": spaces.Discrete(3)}))}, "observations that are one array"),
     ],
 )
 def test_an_agent_that_cannot_be(arguments, told):
     with pytest.raises(ValueError, match=told):
-        small_drqn(**{"env": Counting()} | arguments)
+        small_drqn(Counting(), **arguments)
 
 
 def test_other_action_spaces_are_refused():

@@ -68,35 +68,31 @@ class TestSolving:
         assert shape_of(first) != shape_of(other)
         assert torch.equal(torch.random.get_rng_state(), before)
 
-    def test_the_best_policy_seen_is_kept(self, monkeypatch):
-        values = iter([0.0, 2.0, 1.0])
+    @pytest.fixture
+    def seen(self, monkeypatch):
+        """Every policy that is looked at; the second of a training is found the best."""
         shapes = []
 
         def value(policy, *arguments):
             shapes.append(shape_of(policy))
-            return np.array([next(values), 0.0])
+            return np.array([float(len(shapes) == 2), 0.0])
 
         monkeypatch.setattr("agents.ppo.ppo.rolled_out_mu", value)
+        return shapes
+
+    def test_the_best_policy_seen_is_the_answer(self, seen):
         # Three rollouts of 32 steps: looks before the first and before the second half, and at the end.
-        policy = WorldPPO(problem(), replace(FEW, steps=96), np.random.default_rng(0)).solve([1.0, 0.0])
-        assert len(shapes) == 3
-        assert shape_of(policy) == shapes[1] != shapes[2]
+        policy = WorldPPO(problem(), FEW, np.random.default_rng(0)).solve([1.0, 0.0])
+        assert len(seen) == 3
+        assert shape_of(policy) == seen[1] != seen[2]
 
-    def test_a_warm_start_begins_with_the_network_before(self, monkeypatch):
-        seen = []
-
-        def value(policy, *arguments):
-            seen.append(shape_of(policy))
-            return np.zeros(2)
-
-        monkeypatch.setattr("agents.ppo.ppo.rolled_out_mu", value)
-        for warm in (False, True):
-            seen.clear()
-            trainer = WorldPPO(problem(), replace(FEW, looks=1, warm_start=warm), np.random.default_rng(0))
-            # Nothing is better than the first look: it is what every training answers.
-            first, second = trainer.solve(W), trainer.solve(W)
-            assert shape_of(first) == seen[0]
-            assert (shape_of(second) == shape_of(first)) == warm
+    @pytest.mark.parametrize("warm", [False, True])
+    def test_a_warm_start_begins_with_the_network_before(self, seen, warm):
+        trainer = WorldPPO(problem(), replace(FEW, looks=1, warm_start=warm), np.random.default_rng(0))
+        first, _ = shape_of(trainer.solve([1.0, 0.0])), trainer.solve([1.0, 0.0])
+        # Each training looks before its first update and at its end.
+        assert first == seen[1] != seen[0]
+        assert (seen[2] == first) == warm
 
     def test_units_do_not_matter(self):
         small = problem()
@@ -137,7 +133,7 @@ class TestCandidates:
     @pytest.mark.parametrize("warm", [False, True])
     def test_a_loop_that_was_stopped_goes_on_with_the_same_rounds(self, warm, tmp_path):
         small, agent = problem(), known_agent()
-        options = {"mu": "rollouts", "ppo": replace(FEW, warm_start=warm), "kept": StoredParts(tmp_path)}
+        options = {"mu": "rollouts", "ppo": replace(FEW, warm_start=warm), "stored": StoredParts(tmp_path)}
         weights = [W, np.array([0.6, -0.4]), np.array([0.5, 0.5])]
         tmp_path.mkdir(exist_ok=True)
 
