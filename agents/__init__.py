@@ -13,12 +13,15 @@ MuSource: TypeAlias = Literal["successor", "mu_learning", "rollouts"]
 """Where feature expectations come from: the same agent, mu-learning (the paper), or roll-outs in the world model."""
 
 _HOMES = {
+    "CloningPolicy": "agents.policies.cloning",
     "DRQN": "agents.drqn.drqn",
+    "DSFN": "agents.dsfn.dsfn",
     "Expert": "agents.expert",
     "RecurrentPPOConfig": "agents.ppo.settings",
     "SIX_SETTINGS": "agents.solvers",
     "Setting": "agents.solvers",
     "SuccessorAgent": "agents.successor.agent",
+    "fit_cloning": "agents.policies.cloning",
     "load_expert": "agents.solvers",
     "ready_expert": "agents.solvers",
     "save_expert": "agents.solvers",

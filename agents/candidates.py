@@ -73,18 +73,18 @@ def learnt_candidates(
     residuals = int(rng.integers(2**31)) if mu == "rollouts" else 0
     find: Callable[[FloatArray, StoredTraining], Policy]
     if solver == "successor":
-        policies = StoredPolicies(lambda _: {}, lambda w, _: agent.policy(w))
-        find = lambda w, _: agent.policy(w)  # noqa: E731
+        find, policies = (lambda w, _: agent.policy(w)), StoredPolicies(lambda _: {}, lambda w, _: agent.policy(w))
     elif solver == "drqn":
         policies = stored_policies(histories(), config)
-        find = lambda w, training: learn_policy(histories(), w, config, rng, stored=training)  # noqa: E731
+
+        def find(w: FloatArray, training: StoredTraining) -> Policy:
+            return learn_policy(histories(), w, config, rng, stored=training)
     else:
         # Only this solver needs a newer Gymnasium.
         from agents.ppo.ppo import WorldPPO
 
         trainer = WorldPPO(world, ppo or WorldPPOConfig(), rng)
-        policies = trainer.stored()
-        find = lambda w, _: trainer.solve(w)  # noqa: E731
+        find, policies = (lambda w, _: trainer.solve(w)), trainer.stored()
 
     def solve(w: FloatArray, policy_training: StoredTraining, mu_training: StoredTraining) -> Candidate:
         policy = find(w, policy_training)

@@ -100,18 +100,9 @@ class HistoryTrainingConfig:
 
     @classmethod
     def paper(cls) -> HistoryTrainingConfig:
-        """As printed: the tables of appendices C and D.
+        """As printed: the tables of appendices C and D, which have the same numbers.
 
-        | | C and D |
-        |---|---|
-        | LSTM, linear output | 128 |
-        | batch | 256 histories |
-        | Adam, learning rate | .001 |
-        | target network every | 100 iterations |
-        | epsilon | .9, less .00001 per iteration, not below 0 |
-        | iterations | 20,000 |
-
-        Epsilon ends at .7. Trajectories end where the batch's did.
+        Epsilon falls from .9 to .7. Trajectories end where the batch's did.
         """
         return cls(
             hidden=128,
