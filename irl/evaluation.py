@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -66,20 +66,6 @@ _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
 
 
-class Chosen(NamedTuple):
-    """What would have been done along held-out episodes, ``[N, T]`` each."""
-
-    cirl: IntArray
-    """By the recovered policy."""
-    cloning: IntArray
-    """By behaviour cloning."""
-
-
-def chosen_actions(found: Fit, test: Batch) -> Chosen:
-    """The most likely actions of both policies along held-out episodes."""
-    return Chosen(act_along(found.policy, test), act_along(found.cloning, test))
-
-
 def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> HeldOutLikelihood:
     """How likely decisions of the first held-out episodes are; ``chances`` ``[N, T, A]`` are the experts' own."""
     config = HeldOutConfig()
@@ -91,11 +77,13 @@ def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArr
     )
 
 
-def measured_accuracy(chosen: Chosen, train: Batch, test: Batch, chances: FloatArray | None) -> Accuracy:
+def measured_accuracy(
+    cirl: IntArray, cloning: IntArray, train: Batch, test: Batch, chances: FloatArray | None
+) -> Accuracy:
     """Appendix H on held-out episodes, beside what a copy, habit and repetition reach, and the ceiling if known."""
     return Accuracy(
-        cirl=accuracy(chosen.cirl, test),
-        cloning=accuracy(chosen.cloning, test),
+        cirl=accuracy(cirl, test),
+        cloning=accuracy(cloning, test),
         majority=accuracy(majority(train, test), test),
         repeat_last_action=accuracy(repeat_last_action(train, test), test),
         ceiling=ceiling(chances, test),
@@ -151,8 +139,9 @@ def judged(
     names = found.feature_map.features
     chances = None if simulated is None else simulated.expert.probabilities(test)
     truth = None if simulated is None else simulated.expert.w
-    chosen = chosen_actions(found, test)
-    met = measured_accuracy(chosen, train, test, chances)
+    # What both policies would most likely have done.
+    chosen = (act_along(found.policy, test), act_along(found.cloning, test))
+    met = measured_accuracy(*chosen, train, test, chances)
     allowed = allowed_in(found, train)
     recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
     return Result(

@@ -17,15 +17,16 @@ from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl.checks.metrics import RETURN_EPISODES
 from irl.commands.options import BaselinesOptions
+from irl.pipeline import Study
 from irl.report.comparison import report_of_baselines
 from irl.report.renderers import show
 from irl.result.baselines import METHODS, Baselines, Row, chosen_methods
 from irl.result.codec import SCHEMA, plain, restored
 from irl.result.result import installed_versions
 from irl.settings import FitConfig
-from irl.stages import Stages, stages
+from irl.stages import stages
 from irl.stored_stages import code_digest
-from irl.studies.baselines import DSFNLoopConfig, Given, planned_stages, settings_of, solve
+from irl.studies.baselines import DSFNLoopConfig, planned_stages, settings_of, solve
 from irl.studies.judge import FinishedRun, Judge, habits, load_finished
 
 BASELINES = "baselines.json"
@@ -58,9 +59,8 @@ class BaselinesConfig:
         """A run's settings, or a quick version of them: one outcome model each, of the run's kind and form."""
         if not self.quick:
             return fit
-        kept = fit.outcome
-        outcome = replace(OutcomeModelConfig.quick(), base=kept.base, relative=kept.relative)
-        return replace(fit.quick(), model=fit.model, outcome=outcome)
+        quick = replace(OutcomeModelConfig.quick(), base=fit.outcome.base, relative=fit.outcome.relative)
+        return replace(fit.quick(), model=fit.model, outcome=quick)
 
     def of_dsfn(self) -> DSFNLoopConfig:
         """Settings of DSFN, or a quick version of them."""
@@ -87,8 +87,8 @@ def command(options: BaselinesOptions) -> None:
 def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -> Baselines:
     """Let every method learn from the episodes of a run, print one table, write ``baselines.json``.
 
-    A method that is done is kept in ``rows/`` with its settings. When the command is given again, after it was stopped
-    or with further methods, those whose settings are the same are taken from there.
+    A method that is done is stored in ``rows/`` with its settings. When the command is given again, after it was
+    stopped or with further methods, those whose settings are the same are taken from there.
 
     Args:
         run: folder that ``cirl demo`` or ``cirl explain`` left.
@@ -106,24 +106,24 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
     methods = chosen_methods(config.methods, loaded.truth is not None)
     seed = loaded.seed if config.seed is None else config.seed
     fit, dsfn = config.of_fit(loaded.fit), config.of_dsfn()
-    given = Given(*loaded.split(), loaded.feature_map, loaded.signs, fit, dsfn, seed)
+    study = Study(*loaded.split(), loaded.feature_map, loaded.signs, fit, seed)
     (folder / ROWS).mkdir(parents=True, exist_ok=True)
     (folder / BASELINES).unlink(missing_ok=True)  # of other methods, or of an older run
     judge, shown, rows = loaded.judge(), Console(stderr=True), []
     for number, method in enumerate(methods, 1):
         shown.print(f"{number} of {len(methods)}: {METHODS[method]}", markup=False, highlight=False)
-        rows.append(_row(method, given, loaded, judge, folder / ROWS / f"{method}.json", shown))
+        rows.append(_row(method, study, dsfn, loaded, judge, folder / ROWS / f"{method}.json", shown))
     found = Baselines(
         run=str(run),
         features=loaded.feature_map.features,
         true_weights=None if loaded.truth is None else tuple(loaded.truth.weights),
         ceiling=judge.ceiling,
         gap_in=loaded.world.name,
-        episodes=_episodes(given, loaded),
+        episodes=_episodes(study, loaded),
         seed=seed,
         quick=config.quick,
         rows=(*rows, *_references(loaded, judge)),
-        notes=_notes(given, config.quick, methods),
+        notes=_notes(study, config.quick, methods),
     )
     found.write(folder / BASELINES)
     show(report_of_baselines(found, folder), Console(highlight=False))
@@ -133,34 +133,34 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
     return found
 
 
-def _row(method: str, given: Given, loaded: FinishedRun, judge: Judge, path: Path, shown: Console) -> Row:
-    """The row that is kept, or a new one; a failure is not kept, so that it is tried again."""
-    settings = _settings(method, given, loaded)
-    kept = stored_row(path, method, settings)
-    if kept is not None:
+def _row(
+    method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, judge: Judge, path: Path, shown: Console
+) -> Row:
+    """The row that is stored, or a new one; a failure is not stored, so that it is tried again."""
+    settings = _settings(method, study, dsfn, loaded)
+    stored = stored_row(path, method, settings)
+    if stored is not None:
         shown.print(f"taken from {path}", markup=False, highlight=False, soft_wrap=True)
-        return kept
+        return stored
     path.unlink(missing_ok=True)
+    # The one place where the simulator is handed to a method, and it is the control alone that gets it.
+    oracle = OracleModel(loaded.truth.parameters) if method == "oracle" and loaded.truth is not None else None
     try:
-        with stages(planned_stages(method, given.fit) + 1, console=shown) as run:
-            row = _made(method, given, loaded, judge, run)
+        with stages(planned_stages(method, study.config) + 1, console=shown) as run:
+            began = time.perf_counter()
+            found = solve(method, replace(study, stages=run), dsfn, oracle)
+            # Every fit clones as well, which is a row of its own.
+            cloning = 0.0 if method == "cloning" else run.seconds.get("behaviour cloning", 0.0)
+            seconds = time.perf_counter() - began - cloning
+            with run.stage("evaluation"):
+                measured = judge.policy(found.policy) | judge.weights(found.weights)
+            row = Row(method=method, seconds=seconds, **found.fields(), **measured)
     except Exception as error:  # whatever it is, the other methods go on, and the row and the exit status say so
         if not isinstance(error, ValueError):
             traceback.print_exc()
         return Row(method=method, error=str(error) or type(error).__name__)
     write_json(path, {"schema": SCHEMA, "settings": settings, "row": plain(row, "row")})
     return row
-
-
-def _made(method: str, given: Given, loaded: FinishedRun, judge: Judge, run: Stages) -> Row:
-    # The one place where the simulator is handed to a method, and it is the control alone that gets it.
-    oracle = OracleModel(loaded.truth.parameters) if method == "oracle" and loaded.truth is not None else None
-    began = time.perf_counter()
-    found = solve(method, given, run, oracle)
-    seconds = time.perf_counter() - began - run.seconds.get("behaviour cloning", 0.0) * (method != "cloning")
-    with run.stage("evaluation"):
-        measured = judge.policy(found.policy) | judge.weights(found.weights)
-    return Row(method=method, seconds=seconds, **found.fields(), **measured)
 
 
 def stored_row(path: Path, method: str, settings: dict[str, Any]) -> Row | None:
@@ -175,14 +175,14 @@ def stored_row(path: Path, method: str, settings: dict[str, Any]) -> Row | None:
     return row if row.method == method and row.error is None else None
 
 
-def _settings(method: str, given: Given, loaded: FinishedRun) -> dict[str, Any]:
+def _settings(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun) -> dict[str, Any]:
     """All that a row depends on, in JSON's own types."""
     phi = loaded.feature_map
     settings: dict[str, Any] = plain(
         {
             "method": method,
-            "seed": given.seed,
-            "settings": settings_of(method, given),
+            "seed": study.seed,
+            "settings": settings_of(method, study.config, dsfn),
             "ranges": {name: [phi.low[i], phi.high[i]] for i, name in enumerate(phi.features)},
             "files": loaded.files,
             "versions": installed_versions() | {"code": code_digest()},
@@ -201,14 +201,14 @@ def _references(loaded: FinishedRun, judge: Judge) -> list[Row]:
     return [Row(method="expert", model="simulator", memory=True, **judge.policy(loaded.truth.expert)), *rows]
 
 
-def _episodes(given: Given, loaded: FinishedRun) -> dict[str, int]:
-    episodes = {"train": len(given.train), "validation": len(given.validation), "test": len(loaded.test)}
+def _episodes(study: Study, loaded: FinishedRun) -> dict[str, int]:
+    episodes = {"train": len(study.train), "validation": len(study.validation), "test": len(loaded.test)}
     return episodes if loaded.truth is None else {**episodes, "patients": RETURN_EPISODES}
 
 
-def _notes(given: Given, quick: bool, methods: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(study: Study, quick: bool, methods: tuple[str, ...]) -> tuple[str, ...]:
     notes = [
-        f"Every method learns from {len(given.train)} episodes and chooses by {len(given.validation)}: those that the "
+        f"Every method learns from {len(study.train)} episodes and chooses by {len(study.validation)}: those that the "
         "run learnt from, split anew by its seed, since what it chose by is not saved."
     ]
     if {"dsfn", "dsfn_h"} & set(methods):
@@ -216,8 +216,8 @@ def _notes(given: Given, quick: bool, methods: tuple[str, ...]) -> tuple[str, ..
             "Weights of DSFN are weak evidence: without an outcome model, what policies unlike the experts' lead to is "
             "guessed."
         )
-    if given.fit.forbid:
-        notes.append(f"No method's policy does what is forbidden: {'; '.join(given.fit.forbid)}.")
+    if study.config.forbid:
+        notes.append(f"No method's policy does what is forbidden: {'; '.join(study.config.forbid)}.")
     if quick:
         notes.append("Quick: every method did a fraction of its work.")
     return tuple(notes)

@@ -27,7 +27,7 @@ def command(options: ExpertOptions) -> None:
     expert(setting, options.algorithm, options.out, patients=options.patients, seed=options.seed, scale=options.scale)
 
 
-class Verdict(NamedTuple):
+class JudgedExpert(NamedTuple):
     """What an expert is worth."""
 
     solved: Solved
@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
     """``[n]`` what nobody exceeds."""
 
 
-def judge(setting: Setting, algorithm: Solver, *, patients: int, seed: int, scale: float) -> Verdict:
+def judge(setting: Setting, algorithm: Solver, *, patients: int, seed: int, scale: float) -> JudgedExpert:
     """Train, and compare with never, always and random treatment and with the exact optimum, start by start.
 
     Raises:
@@ -60,10 +60,10 @@ def judge(setting: Setting, algorithm: Solver, *, patients: int, seed: int, scal
         algorithm: solved.policy,
     }
     best = optimum(setting.parameters, starts, [(setting.weights, setting.gamma)]).values[:, 0]
-    return Verdict(solved, {name: values(policy) for name, policy in compared.items()}, best)
+    return JudgedExpert(solved, {name: values(policy) for name, policy in compared.items()}, best)
 
 
-def expert(setting: Setting, algorithm: Solver, out: Path, *, patients: int, seed: int, scale: float) -> Verdict:
+def expert(setting: Setting, algorithm: Solver, out: Path, *, patients: int, seed: int, scale: float) -> JudgedExpert:
     """Train an expert, print its learning curve and its returns, write it to a folder.
 
     Raises:
@@ -87,7 +87,7 @@ def _curve_table(solved: Solved) -> Table:
     return table
 
 
-def _value_table(found: Verdict, setting: Setting) -> Table:
+def _value_table(found: JudgedExpert, setting: Setting) -> Table:
     title = f"Discounted returns without noise, weights {setting.weights}, gamma {setting.gamma:g}"
     table = Table("policy", "value", "short of optimal", title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for name, values in found.values.items():

@@ -47,15 +47,15 @@ def tune(
     torch.set_num_threads(1)
     train, validation = splits(data, arguments, config.seed)
     out.mkdir(parents=True, exist_ok=True)  # before hours of training
-    kept: str | os.PathLike[str] = storage or out / "study.journal"
+    journal: str | os.PathLike[str] = storage or out / "study.journal"
     with stages(1) as run, run.stage(f"tuning {config.model}") as report:
-        found = search(train, validation, config, kept, name=name, progress=report)
+        found = search(train, validation, config, journal, name=name, progress=report)
     found.write(out / "tuning.json")
     console = Console(highlight=False)
     console.print(trial_table(found))
     for line in remarks(found):
         console.print(line, soft_wrap=True)
-    console.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(kept)}", soft_wrap=True)
+    console.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(journal)}", soft_wrap=True)
     return found
 
 

@@ -30,7 +30,6 @@ from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu
 from irl.max_margin.loop import REASONS, MaxMarginResult, Round, max_margin
 from irl.pipeline import Fit, Study, fit
 from irl.settings import FitConfig
-from irl.stages import Stages
 
 
 @dataclass(frozen=True)
@@ -94,16 +93,6 @@ class DSFNResult:
     def policy(self) -> Policy:
         """The policy of these weights."""
         return self.loop.policies[self.best]
-
-    @property
-    def mus(self) -> FloatArray:
-        """``[rounds, d]`` feature expectations of all policies, as the networks have them."""
-        return self.loop.mus
-
-    @property
-    def margins(self) -> FloatArray:
-        """``[rounds]`` distance from mu_E to mu_bar after each round, of the vectors themselves."""
-        return np.array([r.margin for r in self.loop.rounds])
 
 
 def observed_mu(batch: Batch, feature_map: FeatureMap, gamma: float) -> FeatureExpectation:
@@ -179,31 +168,10 @@ def _leaves_something(left: FloatArray, signs: npt.ArrayLike, tolerance: float) 
     return bool(np.linalg.norm(left) > tolerance and keep_signs(left, checked_signs(signs)).any())
 
 
-# MERGED: What each method makes of the same episodes: weights, if it asks for any, and a policy.
+# --- what each method makes of the same episodes: weights, if it asks for any, and a policy --------------------------
 
 _PLANNED = {"dsfn": 1, "dsfn_h": 1, "cloning": 1}
 """Stages of what is not the pipeline, whose own are five, and one more with several outcome models."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """What every method gets, and no more than it: no method can ask for the simulator."""
-
-    train: Batch
-    validation: Batch
-    feature_map: FeatureMap
-    signs: FloatArray
-    """``[d]`` of -1, 0 (free) and 1."""
-    fit: FitConfig
-    """The run's, of which the horizon is known."""
-    dsfn: DSFNLoopConfig
-    """Of DSFN; DSFN(h) has the same with memory."""
-    seed: int
-
-    @property
-    def rules(self) -> ActionRules | None:
-        """What was forbidden to the experts, and is to every method's policy."""
-        return rules_for(self.train, self.fit.forbid)
 
 
 class Found(NamedTuple):
@@ -232,35 +200,34 @@ def planned_stages(method: str, config: FitConfig) -> int:
     return _PLANNED.get(method, 5 + several)
 
 
-def settings_of(method: str, given: Given) -> dict[str, Any]:
+def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[str, Any]:
     """The settings that a method reads, as dataclasses by name."""
     if method in ("dsfn", "dsfn_h"):
-        return {"dsfn": _dsfn_config(method, given.dsfn), "gamma": given.fit.gamma, "horizon": given.fit.horizon}
-    return {"cloning": given.fit.cloning} if method == "cloning" else {"fit": _fit_config(method, given.fit)}
+        return {"dsfn": _dsfn_config(method, dsfn), "gamma": config.gamma, "horizon": config.horizon}
+    return {"cloning": config.cloning} if method == "cloning" else {"fit": _fit_config(method, config)}
 
 
-def solve(method: str, given: Given, run: Stages, oracle: OracleModel | None = None) -> Found:
+def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> Found:
     """One method.
 
     Args:
         method: one of :data:`irl.result.baselines.METHODS`.
-        given: what there is to learn from.
-        run: shows and times the stages.
+        study: what there is to learn from; no method can ask for the simulator. The horizon is known.
+        dsfn: settings of DSFN; DSFN(h) has the same with memory.
         oracle: the simulator as outcome model, for the control alone.
 
     Raises:
         ValueError: the method cannot work with what it is given.
     """
     if method in ("dsfn", "dsfn_h"):
-        return _dsfn(method, given, run)
+        return _dsfn(method, study, _dsfn_config(method, dsfn))
     if method == "cloning":
-        return _cloning(given, run)
-    if method != "oracle":
-        return _explained(method, given, run, None)
-    if oracle is None:
+        return _cloning(study)
+    if method == "oracle" and oracle is None:
         raise ValueError("the oracle control needs the simulator")
     # Not learnt; but it answers all that the nine steps ask of a model.
-    return _explained(method, given, run, FittedOutcomeModel(cast(LearnedModel, oracle), {}, 0.0))
+    model = FittedOutcomeModel(cast(LearnedModel, oracle), {}, 0.0) if method == "oracle" else None
+    return _explained(method, replace(study, config=_fit_config(method, study.config), model=model))
 
 
 def _fit_config(method: str, config: FitConfig) -> FitConfig:
@@ -270,19 +237,16 @@ def _fit_config(method: str, config: FitConfig) -> FitConfig:
     return replace(config, model=kind, cloning=least)
 
 
-def _explained(method: str, given: Given, run: Stages, model: FittedOutcomeModel | None) -> Found:
+def _explained(method: str, study: Study) -> Found:
     """Steps 4 to 9 of the pipeline."""
-    config = _fit_config(method, given.fit)
-    found = fit(
-        Study(given.train, given.validation, given.feature_map, given.signs, config, given.seed, run, model=model)
-    )
+    found, controlled = fit(study), method == "oracle"
     ends = zip(found.posterior.low.tolist(), found.posterior.high.tolist(), strict=True)
     return Found(
         policy=found.policy,
-        model=config.model if model is None else "simulator",
-        memory=model is not None or config.model != "mb_x",
+        model="simulator" if controlled else study.config.model,
+        memory=controlled or study.config.model != "mb_x",
         weights=found.weights,
-        intervals=dict(zip(given.feature_map.features, ends, strict=True)),
+        intervals=dict(zip(study.feature_map.features, ends, strict=True)),
         note=_fit_note(found),
     )
 
@@ -308,22 +272,14 @@ def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:
     return replace(config, dsfn=config.dsfn.with_history()) if method == "dsfn_h" else config
 
 
-def _dsfn(method: str, given: Given, run: Stages) -> Found:
+def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> Found:
     """From the batch alone (Lee et al. 2019); an episode ends where watching ended, as in the pipeline."""
-    horizon = given.fit.horizon or given.train.horizon
-    splits = (given.train.with_early_ends(horizon), given.validation.with_early_ends(horizon))
-    rng = np.random.default_rng([given.seed, *method.encode()])
-    with run.stage("policies from the batch alone") as report:
-        found = fit_dsfn(
-            *splits,
-            given.feature_map,
-            given.signs,
-            given.fit.gamma,
-            _dsfn_config(method, given.dsfn),
-            rng,
-            report,
-            rules=given.rules,
-        )
+    horizon = study.config.horizon or study.train.horizon
+    splits = (study.train.with_early_ends(horizon), study.validation.with_early_ends(horizon))
+    rng, gamma = np.random.default_rng([study.seed, *method.encode()]), study.config.gamma
+    with study.stages.stage("policies from the batch alone") as report:
+        phi, signs = study.feature_map, study.signs
+        found = fit_dsfn(*splits, phi, signs, gamma, config, rng, report, rules=_rules(study))
     policy, weights = dsfn_answer(found)
     return Found(policy, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
 
@@ -350,10 +306,15 @@ def dsfn_note(found: DSFNResult) -> str:
     return "; ".join(told)
 
 
-def _cloning(given: Given, run: Stages) -> Found:
+def _cloning(study: Study) -> Found:
     """Recurrent behaviour cloning: what the experts would do, not what they want."""
-    rng = np.random.default_rng([given.seed, *b"cloning"])
-    with run.stage("behaviour cloning") as report:
-        found = fit_cloning(given.train, given.validation, given.fit.cloning, rng, report, rules=given.rules)
+    rng, config = np.random.default_rng([study.seed, *b"cloning"]), study.config.cloning
+    with study.stages.stage("behaviour cloning") as report:
+        found = fit_cloning(study.train, study.validation, config, rng, report, rules=_rules(study))
     note = "" if found.accepted else "the network did not improve on a logistic regression, which acts alone"
     return Found(found.policy, memory=True, note=note)
+
+
+def _rules(study: Study) -> ActionRules | None:
+    """What was forbidden to the experts, and is to every method's policy."""
+    return rules_for(study.train, study.config.forbid)

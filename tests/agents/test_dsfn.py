@@ -207,7 +207,7 @@ def test_the_whole_fit_runs_from_a_saved_batch_alone(config, tmp_path, monkeypat
     assert np.isfinite([solution.mu for solution in found]).all()
     assert np.abs(result.weights).sum() == pytest.approx(1.0)
     assert (result.weights <= 0).all()
-    assert len(result.accuracies) == len(result.mus) == len(result.margins) == len(result.loop.policies)
+    assert len(result.accuracies) == len(result.loop.mus) == len(result.loop.rounds) == len(result.loop.policies)
     chosen = act_along(result.policy, train)
     assert accuracy(chosen, train) == result.accuracies[result.best]
 
@@ -227,7 +227,7 @@ def test_the_same_seed_gives_the_same_bytes(config):
             DSFNLoopConfig(config, rounds=2, tolerance=0.0, accuracy_change=0.0),
             np.random.default_rng(5),
         )
-        found.append((result.mus.tobytes(), result.weights.tobytes(), act_along(result.policy, train).tobytes()))
+        found.append((result.loop.mus.tobytes(), result.weights.tobytes(), act_along(result.policy, train).tobytes()))
     assert found[0] == found[1]
     assert fitted(config, seed=6).solve([-1, 0]).mu.tobytes() != fitted(config, seed=5).solve([-1, 0]).mu.tobytes()
 
@@ -346,11 +346,11 @@ def test_the_loop_begins_with_the_imitation_and_ends_when_accuracy_stays():
     assert len(result.loop.rounds) == 2
     assert result.loop.stop == "enough"
     assert result.loop.policies[0] is result.imitation.policy
-    np.testing.assert_array_equal(result.mus[0], result.imitation.mu)
-    assert result.margins[0] == pytest.approx(np.linalg.norm(result.mu_expert.mean - result.mus[0]))
+    np.testing.assert_array_equal(result.loop.mus[0], result.imitation.mu)
+    assert result.loop.rounds[0].margin == pytest.approx(np.linalg.norm(result.mu_expert.mean - result.loop.mus[0]))
     # The weights of round 0 were never used: however near the imitation is, it is not what is picked.
     assert result.best == 1
-    left = result.mu_expert.mean - result.mus[0]
+    left = result.mu_expert.mean - result.loop.mus[0]
     np.testing.assert_allclose(result.weights, left / np.abs(left).sum())
 
 
@@ -364,7 +364,7 @@ def test_where_the_imitation_matches_already_the_loop_begins_with_drawn_weights(
     cold = ruled(tolerance=1e6, warm_start=False)
     assert cold.imitation is None
     assert not cold.already_matched
-    np.testing.assert_array_equal(cold.mus, result.mus)
+    np.testing.assert_array_equal(cold.loop.mus, result.loop.mus)
 
 
 # --- an exact world ---------------------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def test_the_order_of_the_weights_comes_back(truth):
             train, validation, BURDEN, [-1, -1], five_states.GAMMA, loop, np.random.default_rng(seed)
         )  # fmt: skip
         assert same_order(result.weights, truth)
-        assert result.margins[-1] < 0.1
+        assert result.loop.rounds[-1].margin < 0.1
 
 
 # --- MB(x)-IRL --------------------------------------------------------------------------------------------------------

@@ -236,7 +236,7 @@ def test_the_control_alone_gets_the_simulator(of_demo, handed):
     rows = by_method(of_demo[0])
     assert rows["oracle"].weights != rows["cirl"].weights
     with pytest.raises(ValueError, match="needs the simulator"):
-        baselines_methods.solve("oracle", None, None)
+        baselines_methods.solve("oracle", None, DSFN)
 
 
 def test_the_order_of_methods_and_which_others_are_asked_for_change_nothing(of_demo, demo_run, tmp_path):

@@ -11,7 +11,8 @@ from small_batches import batch_of
 
 from agents.policies.habits import ConstantPolicy
 from cirl_gym.data.features import FeatureMap
-from irl.evaluation import chosen_actions, found_verdict, headline, measured_accuracy, recorded_mixture
+from cirl_gym.data.rollout import act_along
+from irl.evaluation import found_verdict, headline, measured_accuracy, recorded_mixture
 from irl.max_margin.mixture import Mixture
 from irl.preferences.identified_set import IdentifiedSet
 from irl.result.result import Accuracy, MixedPolicy, PolicyMixture
@@ -88,8 +89,7 @@ def test_accuracy_of_constant_policies_by_hand():
     train, test = batch_of([1, 1, 0], [1]), batch_of([1, 0], [1], [0, 0, 0, 1])
     always = ConstantPolicy(1, 2, np.random.default_rng(0))
     never = ConstantPolicy(0, 2, np.random.default_rng(0))
-    chosen = chosen_actions(SimpleNamespace(policy=always, cloning=never), test)
-    met = measured_accuracy(chosen, train, test, None)
+    met = measured_accuracy(act_along(always, test), act_along(never, test), train, test, None)
     # Treated in 1 of 2, 1 of 1 and 1 of 4; repeated: first as in training (1): 1/2, 1, then 0 against 1, 2 of 4.
     assert met.cirl == pytest.approx((1 / 2 + 1 + 1 / 4) / 3)
     assert met.cloning == pytest.approx((1 / 2 + 0 + 3 / 4) / 3)
