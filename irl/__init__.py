@@ -20,6 +20,7 @@ _HOMES = {
     "MixturePolicy": "irl.max_margin",
     "PosteriorResult": "irl.preferences",
     "Result": "irl.result.result",
+    "Run": "irl.run",
     "Study": "irl.pipeline",
     "action_log_likelihood": "irl.preferences",
     "bootstrap_weights": "irl.preferences",

@@ -170,10 +170,7 @@ class TestJudging:
 
     def test_weights_against_the_truth_by_hand(self, demo_run):
         judge = load_finished(demo_run).judge()
-        assert judge.weights(np.array([-0.25, -0.75])) == {
-            "weight_error": pytest.approx(0.05),
-            "right_order": True,
-        }
+        assert judge.weights(np.array([-0.25, -0.75])) == {"weight_error": pytest.approx(0.05), "right_order": True}
         assert judge.weights(np.array([-0.7, -0.3])) == {"weight_error": pytest.approx(0.4), "right_order": False}
         assert judge.weights(None) == {}
 

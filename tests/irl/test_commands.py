@@ -232,7 +232,7 @@ def test_the_last_thing_written_is_the_result(tmp_path, monkeypatch):
     def broken(*arguments):
         raise OSError("disk full")
 
-    monkeypatch.setattr(commands, "write_text", broken)
+    monkeypatch.setattr("irl.run.write_text", broken)
     with pytest.raises(OSError, match="disk full"):
         commands.demo(tiny_demo(), tmp_path)
     assert not (tmp_path / "result.json").exists()

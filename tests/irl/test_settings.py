@@ -72,7 +72,7 @@ def test_an_explanation_out_of_range_is_refused(changes, message):
         ExplainConfig(**{"columns": COLUMNS, **changes})
 
 
-def test_all_of_what_the_issue_names_is_the_default():
+def test_the_defaults_are_the_papers():
     config = DemoConfig()
     assert (config.weights, config.kappa, config.episodes, config.seed) == ((-0.3, -0.7), 100.0, 10_000, 0)
     assert (config.fit.gamma, config.fit.rounds, config.fit.tolerance) == (0.99, 50, 1e-3)
@@ -94,11 +94,7 @@ def test_a_horizon_that_was_chosen_stays():
 def test_quick_does_less_and_changes_no_question():
     full, quick = DemoConfig(weights=(-0.5, -0.5), kappa=50, seed=3), DemoConfig((-0.5, -0.5), 50, seed=3).quick()
     assert quick == replace(
-        full,
-        episodes=quick.episodes,
-        test_episodes=quick.test_episodes,
-        expert=quick.expert,
-        fit=quick.fit,
+        full, episodes=quick.episodes, test_episodes=quick.test_episodes, expert=quick.expert, fit=quick.fit
     )
     assert quick.fit.gamma == full.fit.gamma
     assert quick.fit.horizon == full.fit.horizon
