@@ -14,7 +14,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import act_along, rollout
-from cirl_gym.data.rules import ActionRules, rules_for
+from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Float32Array, FloatArray, Policy, World
 from cirl_gym.worlds.tumour import TumourParameters
@@ -208,6 +208,7 @@ def load_finished(folder: Path) -> FinishedRun:
     with run.whole():
         phi, train, test, settings = run.reward.feature_map, run.train, run.test, run.settings
         fit = settled(restored(FitConfig(), settings["fit"], "fit"), run.chosen_gamma)
+        rules = run.rules
         seen = train.take(np.arange(min(len(train), MU_EPISODES)))
         truth = None
         if run.simulated:
@@ -223,7 +224,6 @@ def load_finished(folder: Path) -> FinishedRun:
         files = run.digests(
             "config.json", "batch.npz", "test.npz", "expert.npz" if run.simulated else "outcome_model.npz"
         )
-        rules = rules_for(train, fit.forbid)
         return FinishedRun(train, test, phi, signs, fit, rules, int(settings["seed"]), world, truth, files)
 
 
