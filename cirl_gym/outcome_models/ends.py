@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.inputs import Scaler, end_labels, set_arrays, taken
-from cirl_gym.outcome_models.training import Progress, TrainingConfig, Watch, seeded, train_network
+from cirl_gym.outcome_models.training import TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
 
 Split: TypeAlias = tuple[Batch, FloatArray]
@@ -274,7 +274,6 @@ def fit_end_head(
     noise: FloatArray,
     config: EndHeadConfig,
     seed: int,
-    progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> tuple[EndHead, EndReport]:
     """Choose the simplest head that no richer one beats by more than a standard error of the validation log-loss.
@@ -291,8 +290,7 @@ def fit_end_head(
         noise: ``[d]`` standard deviation of outcomes around their prediction.
         config: how.
         seed: of the network's first weights and the order of episodes.
-        progress: of each training.
-        watch: who looks at them ("end.logistic", "end.network"), and where they are kept.
+        watch: who looks at them ("end.logistic", "end.network"), and where they are stored.
     """
     (train, _), (validation, _) = splits
     lines = EndLines.from_batch(train, scaler, noise)
@@ -312,9 +310,11 @@ def fit_end_head(
         if _better(losses, best_losses):
             best, best_losses = known, losses
     for kind in kinds:
-        network = _train(
-            kind, rows, rate, _priors(lines, kind, few, train.n_actions, config), config, seed, progress, watch
-        )
+        priors = torch.full((lines.width + train.n_actions,), config.prior)
+        if few:
+            # Distances to a line, which several ends speak for, stay free.
+            priors[: len(priors) - len(WIDTHS) * lines.count] = config.few_prior
+        network = _train(kind, rows, rate, priors, config, seed, watch)
         losses = rows[judge].per_episode(network)
         # What was trained is the best of many epochs, chosen on the same episodes; and a formula also holds for actions
         # that hardly anybody took where it matters.
@@ -346,14 +346,6 @@ def _losses(head: EndHead, batch: Batch, raw: FloatArray) -> FloatArray:
     return summed
 
 
-def _priors(lines: EndLines, kind: EndKind, few: bool, n_actions: int, config: EndHeadConfig) -> Tensor:
-    """``[F + A]`` standard deviation of the prior on the weights of every input."""
-    priors = torch.full((lines.width + n_actions,), config.prior)
-    if few and kind == "logistic":
-        priors[: lines.width + n_actions - len(WIDTHS) * lines.count] = config.few_prior
-    return priors
-
-
 def _train(
     kind: EndKind,
     rows: list[_Rows],
@@ -361,9 +353,9 @@ def _train(
     priors: Tensor,
     config: EndHeadConfig,
     seed: int,
-    progress: Progress | None,
     watch: Watch | None,
 ) -> nn.Sequential:
+    """A head's network; ``priors [F + A]`` are standard deviations of the weights of every input."""
     train, validation = (part.to(config.training.device) for part in rows)
     priors = priors.to(config.training.device)
     with seeded(seed):
@@ -385,7 +377,6 @@ def _train(
         len(train.mask),
         config.training,
         seed,
-        progress,
         name=f"end.{kind}",
         watch=watch,
     )

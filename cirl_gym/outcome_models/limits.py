@@ -29,7 +29,7 @@ FEWEST_FREE = 20
 _FAR = 6.0
 """So many deviations from a limit it no longer matters."""
 GRID: FloatArray = np.linspace(-2.5, 2.5, 41)
-"""Normal scores at which quantiles are kept; beyond them the outermost slope goes on."""
+"""Normal scores at which quantiles are known; beyond them the outermost slope goes on."""
 FEWEST = 200
 """So many residuals must be known before their own quantiles are better than a normal law's."""
 

@@ -2,7 +2,7 @@
 
 What is tried are tables of values, shipped as data files (the paper's appendices F and G). As in the paper, the error
 that chooses is that of predicting the next observation under the action that was taken: which model predicts best what
-was *not* done cannot be read off a table. What was found is kept in ``tuning.json``.
+was *not* done cannot be read off a table. What was found is written as ``tuning.json``.
 """
 
 from __future__ import annotations
@@ -325,5 +325,5 @@ def read_tuned(path: str | os.PathLike[str]) -> tuple[NetworkKind, OutcomeModelC
 
 
 def shown(storage: str | os.PathLike[str]) -> str:
-    """Where a study is kept, for people to read: the URL of a database without its password."""
+    """Where a study is stored, for people to read: the URL of a database without its password."""
     return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", os.fspath(storage))

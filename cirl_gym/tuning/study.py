@@ -16,14 +16,13 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.inputs import NetworkKind
-from cirl_gym.outcome_models.training import NotFiniteError, Progress, Watch
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
+from cirl_gym.outcome_models.training import NotFiniteError, Watch
 from cirl_gym.tuning.search import (
     Choice,
     Sampler,
@@ -268,24 +267,6 @@ def quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-class Fit(Protocol):
-    """What a trial calls: :func:`cirl_gym.outcome_models.fitting.fit_outcome_model`."""
-
-    def __call__(
-        self,
-        kind: NetworkKind,
-        train: Batch,
-        validation: Batch,
-        config: OutcomeModelConfig,
-        rng: np.random.Generator,
-        progress: Progress | None = None,
-        *,
-        watch: Watch | None = None,
-    ) -> FittedOutcomeModel:
-        """Fit one model."""
-        ...
-
-
 def tune(
     train: Batch,
     validation: Batch,
@@ -294,7 +275,7 @@ def tune(
     *,
     name: str | None = None,
     progress: Callable[[float, float], None] | None = None,
-    fit: Fit = fit_outcome_model,
+    fit: Callable[..., FittedOutcomeModel] = fit_outcome_model,
 ) -> Tuning:
     """Search until the study has as many trials as asked for; what earlier calls have done counts.
 
@@ -310,7 +291,7 @@ def tune(
         storage: a journal file, an SQLite file, or a database's URL, as :func:`open_study` takes it.
         name: of the study in the storage; default: the model.
         progress: called with (trials done, trials planned), parts of a trial counted.
-        fit: what a trial calls.
+        fit: what a trial calls, with the arguments of :func:`~cirl_gym.outcome_models.fitting.fit_outcome_model`.
 
     Raises:
         ValueError: the study was begun with other settings or data, the storage cannot be opened, or no trial finished.

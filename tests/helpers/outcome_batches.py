@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -15,7 +13,7 @@ from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig, RMSNConfig, RNNConfig, correcting_network
-from cirl_gym.outcome_models.training import TrainingConfig, seeded
+from cirl_gym.outcome_models.training import seeded
 from cirl_gym.worlds.world import TumourWorld
 
 
@@ -102,7 +100,3 @@ def random_model(kind: str, seed: int = 0) -> LearnedModel | EnsembleModel:
     end = EndHead("network", lines, 0.1, head, 4)
     correction = None if network is None else Correction(network.eval(), scaler, np.array([0.7, 1.3]))
     return LearnedModel(law, spec, end, correction)
-
-
-def short(training: TrainingConfig, epochs: int) -> TrainingConfig:
-    return replace(training, epochs=epochs)
