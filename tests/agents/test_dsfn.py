@@ -6,7 +6,6 @@ Also here, since it is about baselines without memory: MB(x)-IRL's policy sees x
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import five_states
 import numpy as np
@@ -39,8 +38,6 @@ from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.training import NotFiniteError, seeded
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks.metrics import accuracy, same_order
-from irl.max_margin.loop import max_margin, project
-from irl.max_margin.mixture import closest_mixture
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn, observed_mu
 
 
@@ -139,21 +136,10 @@ def test_values_too_large_for_any_policy_are_told(monkeypatch):
         dsfn.solve([-0.5, -0.5])
 
 
-# --- six slips of the public code -------------------------------------------------------------------------------------
+# --- slips of the public code, those of its projection, margin and mixture apart (tests/irl) --------------------------
 
 
-def test_slip_1_the_projection_divides_the_product_and_nothing_else():
-    # d = (4, 0) and mu_E - bar = (2, 1): the factor is 8 / 16, not d * (d . 8) / 16 or 8 / (16 * something).
-    step = project(np.array([2.0, 1.0]), np.zeros(2), np.array([4.0, 0.0]))
-    assert step.bar.tolist() == [2.0, 0.0]
-
-
-def test_slip_2_the_margin_is_not_that_of_scaled_weights():
-    result = max_margin(np.array([40.0, 30.0]), lambda _w: SimpleNamespace(policy=None, mu=np.zeros(2)), np.ones(2))
-    assert result.margin == 50.0
-
-
-def test_slip_3_the_discount_restarts_in_every_episode():
+def test_the_discount_restarts_in_every_episode():
     batch = batch_of([0, 1], [1])
     phi = FeatureMap(batch.features, np.zeros(2), np.array([1.0, 1.0]))
     # First feature: (1 + .5 * 2 + 11) / 2; the episode of one step is not discounted by the one before it.
@@ -162,7 +148,7 @@ def test_slip_3_the_discount_restarts_in_every_episode():
     np.testing.assert_allclose(turned.mean, [6.5, 131.5])
 
 
-def test_slip_4_the_monte_carlo_estimate_runs():
+def test_the_monte_carlo_estimate_runs():
     model = random_model("mb_h")
     start = linear_system(6, 0).start
     world = CounterfactualWorld(model, start, 5)
@@ -174,13 +160,7 @@ def test_slip_4_the_monte_carlo_estimate_runs():
     np.testing.assert_allclose(observed_mu(played, phi, 0.9).mean, by_hand)
 
 
-def test_slip_5_the_mixture_is_nearest_in_the_2_norm():
-    # From (0, 0) to (2, 1) the point nearest to (1, 0) is .4 of the way in the 2-norm (in the 3-norm: .37).
-    mixture = closest_mixture(np.array([[0.0, 0.0], [2.0, 1.0]]), np.array([1.0, 0.0]))
-    np.testing.assert_allclose(mixture.weights, [0.6, 0.4], atol=1e-6)
-
-
-def test_slip_6_mu_is_not_linear_in_what_it_reads():
+def test_mu_is_not_linear_in_what_it_reads():
     dsfn = fitted()
     network = dsfn._values(2, dsfn.steps.outcomes, under(torch.full((len(dsfn.steps.actions), 3), 1 / 3)), QUICK)
     rows = torch.from_numpy(np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32))
