@@ -16,14 +16,15 @@ from agents.candidates import learnt_candidates, successor_candidates
 from agents.expert import Expert, successor_expert
 from agents.policies.cloning import CloningPolicy, fit_cloning
 from agents.successor.agent import SuccessorAgent
-from agents.successor.training import Problem, uniform_weights
+from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, draw_weights
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import masked, rules_for
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
-from cirl_gym.outcome_models.masked import rules_of, with_rules
+from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
+from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
@@ -38,15 +39,14 @@ from irl.preferences.identified_set import (
     not_identifiable,
     sampling_tolerance,
 )
-from irl.preferences.inference import judged_preferences, spread_weights
+from irl.preferences.inference import judged_episodes, judged_preferences, spread_weights
 from irl.preferences.likelihood import PlanPool
-from irl.preferences.posterior import PosteriorResult
+from irl.preferences.posterior import PosteriorResult, with_model_spread
 from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages, stages
-from irl.stored_stages import stored_expert, stored_outcome_model
-from irl.studies.gammas import find_candidates
-from irl.studies.members import MemberPosterior, solved_members, with_model_spread
+from irl.stored_stages import MemberPosterior, stored_agent, stored_expert, stored_outcome_model
+from irl.studies.gammas import Solved, choose_gamma
 from irl.studies.windows import time_windows
 
 
@@ -199,18 +199,9 @@ def fit(study: Study) -> Fit:
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
     world = Problem(imagined, phi, train.start, horizon, config.gamma, uniform_weights(signs), train)
     # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
-    agent, world, config, choice = find_candidates(
-        world,
-        train,
-        validation,
-        signs,
-        config,
-        study.stages,
-        stored,
-        solving=study.rng("candidate policies"),
-        judging=study.rng("weights"),
-        choosing=study.rng("discount factor"),
-    )
+    agent, choice = _candidates(study, world)
+    if choice is not None:
+        config, world = replace(config, gamma=choice.chosen, choose_gamma=()), replace(world, gamma=choice.chosen)
     study = replace(study, config=config)
     # 7. mu of the expert; that of a candidate is read off psi.
     mu = expert_mu(phi_along(fitted.model, phi, train), train, config.gamma)
@@ -225,7 +216,7 @@ def fit(study: Study) -> Fit:
         rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
     windows = _windows(study, agent, pool)
-    members = solved_members(world, train, signs, config, partial(member_streams, study.seed), study.stages, stored)
+    members = _members(study, world)
     with stage("behaviour cloning") as report:
         rng, rules = study.rng("behaviour cloning"), rules_of(imagined)
         cloned = fit_cloning(train, validation, config.cloning, rng, report, rules=rules)
@@ -236,7 +227,7 @@ def fit(study: Study) -> Fit:
         mu_expert=mu,
         loop=loop,
         mixture=closest_mixture(loop.mus, mu.mean),
-        posterior=with_model_spread(posterior, members) if members else posterior,
+        posterior=with_model_spread(posterior, [one.posterior for one in members]),
         pool=pool,
         identified=identified,
         cloning=cloned.policy,
@@ -245,6 +236,61 @@ def fit(study: Study) -> Fit:
         choice=choice,
         quality=quality,
     )
+
+
+def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaChoice | None]:
+    """Step 6: candidate policies under the settings' discount factor, or under the one that held-out decisions choose.
+
+    The outcome model knows of no discount factor and is fitted once. All else is solved anew under each, from the same
+    random numbers, so that one that was chosen finds what a run that was given it finds.
+    """
+    config, how = study.config, study.config.posterior
+
+    def learnt(gamma: float, part: str, report: Reporter | None = None) -> SuccessorAgent:
+        rng = study.rng("candidate policies")
+        compute = partial(fit_successor, replace(problem, gamma=gamma), config.agent, rng, report)
+        return stored_agent(study.stored, problem.model, compute, part)
+
+    def solve(gamma: float) -> Solved[SuccessorAgent]:
+        agent = learnt(gamma, f"agent_gamma_{gamma!r}.npz")
+        return Solved(agent, judged_preferences(agent.psi, study.train, study.signs, how, study.rng("weights"))[0])
+
+    if not config.choose_gamma:
+        with study.stages.stage("candidate policies") as report:
+            return learnt(config.gamma, "agent.npz", report), None
+    held_out = judged_episodes(study.validation, how.decisions, study.rng("discount factor"))
+    with study.stages.stage("discount factor") as report:
+        choice, solved = choose_gamma(solve, config.choose_gamma, held_out, how.near_width, report)
+    return solved.agent, choice
+
+
+def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:
+    """Of an ensemble, steps 5 to 9 in the world of each member; nothing of a single model.
+
+    Every member is a world of its own, in which candidate policies are solved and the experts' decisions judged anew.
+    What the members' posteriors have between them is then the interval: it holds the error of the outcome model and,
+    since each is solved with other random numbers, that of the solver.
+    """
+    train, config = study.train, study.config
+    ensemble, rules = without_rules(problem.model), rules_of(problem.model)
+    if not isinstance(ensemble, EnsembleModel):
+        return ()
+
+    def solved(number: int) -> MemberPosterior:
+        solving, judging = member_streams(study.seed, number)
+        own = replace(problem, model=with_rules(ensemble.members[number], rules))
+        agent = fit_successor(own, config.agent, solving)
+        mu = expert_mu(phi_along(own.model, own.feature_map, train), train, config.gamma)
+        posterior, _ = judged_preferences(agent.psi, train, study.signs, config.posterior, judging)
+        return MemberPosterior(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
+
+    found = []
+    with study.stages.stage("each outcome model") as report:
+        for number in range(len(ensemble.members)):
+            part = f"member{number}.npz", partial(solved, number), MemberPosterior.save, MemberPosterior.load
+            found.append(study.stored.stage(*part))
+            report(number + 1, len(ensemble.members))
+    return tuple(found)
 
 
 def _loop(

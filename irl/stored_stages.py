@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from agents.expert import Expert, simulator_model
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.files import StoredParts, read_json, say, write_json
+from cirl_gym.files import StoredParts, read_arrays, read_json, say, write_arrays, write_json
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
+from cirl_gym.types import FloatArray
+from irl.preferences.posterior import PosteriorResult, SamplerReport
 from irl.settings import DemoConfig
 from irl.stages import Stages
 
@@ -35,6 +37,7 @@ UNFINISHED = "unfinished"
 """Folder of a run for what it stores."""
 _ABOUT, _SECONDS = "identity.json", "seconds.json"
 _PACKAGES = ("cirl_gym", "agents", "irl")
+_SAMPLER = "sampler."
 _NAMED = 3
 """At most so many differences to another run are named."""
 
@@ -74,6 +77,45 @@ def stored_agent(
 ) -> SuccessorAgent:
     """Step 6: candidate policies in the world of the model."""
     return stored.stage(name, compute, SuccessorAgent.save, lambda path: SuccessorAgent.load(path, model))
+
+
+@dataclass(frozen=True)
+class MemberPosterior:
+    """What one member of the ensemble says."""
+
+    mu_expert: FloatArray
+    """``[d]`` feature expectation of the experts, whose outcomes it predicts."""
+    mu_recovered: FloatArray
+    """``[d]`` that of the policy which is optimal for its weights, in its own world."""
+    posterior: PosteriorResult
+    """Of the weights in its world."""
+
+    def save(self, path: Path) -> None:
+        """Write an npz file, every number as it is."""
+        sampler = self.posterior.sampler
+        arrays = {name: value for name, value in vars(self.posterior).items() if name != "sampler"}
+        arrays |= {f"{_SAMPLER}{name}": value for name, value in (vars(sampler) if sampler else {}).items()}
+        arrays |= {"mu_expert": self.mu_expert, "mu_recovered": self.mu_recovered}
+        write_arrays(path, {name: np.asarray(value) for name, value in arrays.items() if value is not None})
+
+    @classmethod
+    def load(cls, path: Path) -> MemberPosterior:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            ValueError: the file is not a whole one; the message names it.
+        """
+        values: dict[str, Any] = {name: a if a.ndim else a.item() for name, a in read_arrays(path).items()}
+        own = {name.removeprefix(_SAMPLER): values.pop(name) for name in list(values) if name.startswith(_SAMPLER)}
+        try:
+            mus = values.pop("mu_expert"), values.pop("mu_recovered")
+            posterior = PosteriorResult(**values, sampler=SamplerReport(**own) if own else None)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not a whole posterior of a member: {error!r}") from error
+        vectors = [*mus, posterior.mean, posterior.median, posterior.low, posterior.high, posterior.best]
+        if len({np.shape(vector) for vector in vectors}) > 1:
+            raise ValueError(f"{path} is not a whole posterior of a member: its weights and its mus differ in length")
+        return cls(*mus, posterior)
 
 
 # --- what decides whether a run may go on -----------------------------------------------------------------------------

@@ -7,8 +7,8 @@ finer where the probability is; more by an ensemble of walkers, with a report of
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -218,6 +218,33 @@ def sample_posterior(
         best_kappa=best_kappa,
         best_log_likelihood=likelihood,
         sampler=chain_report(chain, acceptance, target.evaluations),
+    )
+
+
+def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorResult]) -> PosteriorResult:
+    """The posterior whose intervals and draws are those of all members of an ensemble together; mean and median stay.
+
+    Args:
+        posterior: under the ensemble's mean prediction.
+        members: under the prediction of each outcome model; none: nothing changes.
+    """
+    if not members:
+        return posterior
+    every = [posterior, *members]
+    # As many draws of each: a mixture with equal shares.
+    n = min(len(one.draws) for one in every)
+    draws, kappas = (np.concatenate(drawn) for drawn in zip(*(one.thinned(n) for one in every), strict=True))
+    low, high = np.quantile(draws, TAILS[[0, 2]], axis=0)
+    kappa_low, kappa_high = np.quantile(kappas, TAILS[[0, 2]])
+    return replace(
+        posterior,
+        # Each member's own interval may be wider than its draws say (a bootstrap over patients).
+        low=np.minimum(low, posterior.low),
+        high=np.maximum(high, posterior.high),
+        kappa_low=min(float(kappa_low), posterior.kappa_low),
+        kappa_high=max(float(kappa_high), posterior.kappa_high),
+        draws=draws,
+        kappa_draws=kappas,
     )
 
 

@@ -12,26 +12,18 @@ decisions support it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from agents.successor.agent import SuccessorAgent
-from agents.successor.training import Problem, fit_successor
 from cirl_gym.data.batch import Batch
-from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray
 from irl.checks.held_out import HeldOutConfig, averaged_log_likelihood, held_out_plans
-from irl.preferences.inference import judged_episodes, judged_preferences
 from irl.preferences.likelihood import per_decision
 from irl.preferences.posterior import PosteriorResult
 from irl.result.result import GammaChoice, GammaTried, check_gammas
-from irl.settings import FitConfig
-from irl.stages import Stages
-from irl.stored_stages import stored_agent
 
 
 class Solver(Protocol):
@@ -118,64 +110,3 @@ def compared(
         tried.append(GammaTried(*numbers, weights, posterior.intervals, posterior.kappa_mean))
     chosen = max(one.gamma for one in tried if one.tied)
     return GammaChoice(chosen, tuple(tried), held_out.n_steps, len(set(held_out.groups)))
-
-
-class Candidates(NamedTuple):
-    """Candidate policies, and the problem and the settings that they belong to."""
-
-    agent: SuccessorAgent
-    problem: Problem
-    config: FitConfig
-    choice: GammaChoice | None
-    """None where the discount factor was given."""
-
-
-def find_candidates(
-    problem: Problem,
-    train: Batch,
-    validation: Batch,
-    signs: FloatArray,
-    config: FitConfig,
-    run: Stages,
-    stored: StoredParts,
-    *,
-    solving: np.random.Generator,
-    judging: np.random.Generator,
-    choosing: np.random.Generator,
-) -> Candidates:
-    """Step 6: candidate policies under the settings' discount factor, or under the one that held-out decisions choose.
-
-    The outcome model knows of no discount factor and is fitted once. All else is solved anew under each: the candidate
-    policies, the plans along the histories, the posterior. Every discount factor draws the same random numbers, so
-    that one that was chosen finds what a run that was given it finds.
-
-    Args:
-        problem: the world model; its discount factor is that of the settings.
-        train: episodes whose decisions the posterior is of.
-        validation: episodes whose decisions choose.
-        signs: ``[d]`` of -1, 0 (free) and 1.
-        config: how.
-        run: shows and times the stage.
-        stored: agents that the same run, begun before, has trained.
-        solving: of the candidate policies; each discount factor draws from a copy.
-        judging: of the posterior; each discount factor draws from a copy, so that it is left as it was.
-        choosing: which of the validation episodes choose.
-
-    Raises:
-        ValueError: the world cannot be solved, or there are fewer than two patients to choose by.
-    """
-    if not config.choose_gamma:
-        with run.stage("candidate policies") as report:
-            learnt = partial(fit_successor, problem, config.agent, solving, report)
-            return Candidates(stored_agent(stored, problem.model, learnt), problem, config, None)
-
-    def solve(gamma: float) -> Solved[SuccessorAgent]:
-        learnt = partial(fit_successor, replace(problem, gamma=gamma), config.agent, deepcopy(solving))
-        agent = stored_agent(stored, problem.model, learnt, f"agent_gamma_{gamma!r}.npz")
-        return Solved(agent, judged_preferences(agent.psi, train, signs, config.posterior, deepcopy(judging))[0])
-
-    held_out = judged_episodes(validation, config.posterior.decisions, choosing)
-    with run.stage("discount factor") as report:
-        choice, solved = choose_gamma(solve, config.choose_gamma, held_out, config.posterior.near_width, report)
-    chosen = replace(config, gamma=choice.chosen, choose_gamma=())
-    return Candidates(solved.agent, replace(problem, gamma=choice.chosen), chosen, choice)

@@ -17,8 +17,9 @@ from irl.commands.cli import main
 from irl.commands.options import ModelArguments
 from irl.pipeline import Study, fit, simulate
 from irl.preferences import PosteriorResult, SamplerReport
+from irl.preferences.posterior import with_model_spread
 from irl.stages import stages
-from irl.studies.members import MemberPosterior, with_model_spread
+from irl.stored_stages import MemberPosterior
 
 
 def posterior(centre, half, n=1001):
@@ -29,34 +30,29 @@ def posterior(centre, half, n=1001):
     return known_posterior(draws, np.linspace(50, 150, n), low=low, high=high)
 
 
-def member(centre, half, n=1001):
-    return MemberPosterior(np.ones(2), np.ones(2), posterior(centre, half, n))
-
-
 def test_members_that_agree_change_nothing():
     whole = posterior(-0.3, 0.01)
-    wider = with_model_spread(whole, [member(-0.3, 0.01), member(-0.3, 0.01)])
+    wider = with_model_spread(whole, [posterior(-0.3, 0.01), posterior(-0.3, 0.01)])
     np.testing.assert_allclose([wider.low, wider.high], [whole.low, whole.high], atol=1e-6)
     np.testing.assert_array_equal(wider.mean, whole.mean)
 
 
 def test_members_that_differ_widen_the_interval_to_hold_them():
-    wider = with_model_spread(posterior(-0.3, 0.01), [member(-0.35, 0.01), member(-0.25, 0.01)])
+    wider = with_model_spread(posterior(-0.3, 0.01), [posterior(-0.35, 0.01), posterior(-0.25, 0.01)])
     assert wider.low[0] == pytest.approx(-0.357, abs=0.002)
     assert wider.high[0] == pytest.approx(-0.243, abs=0.002)
     assert len(wider.draws) == 3 * 1001
-    few = with_model_spread(posterior(-0.3, 0.01), [member(-0.35, 0.01, n=101)])
+    few = with_model_spread(posterior(-0.3, 0.01), [posterior(-0.35, 0.01, n=101)])
     assert len(few.draws) == 2 * 101
-    order = with_model_spread(posterior(-0.3, 0.01), [member(-0.25, 0.01), member(-0.35, 0.01)])
+    order = with_model_spread(posterior(-0.3, 0.01), [posterior(-0.25, 0.01), posterior(-0.35, 0.01)])
     np.testing.assert_allclose(order.low, wider.low)
 
 
 def test_an_interval_never_shrinks():
     whole = replace(posterior(-0.3, 0.001), low=np.array([-0.4, -0.8]), high=np.array([-0.2, -0.6]))
-    wider = with_model_spread(whole, [member(-0.3, 0.001)])
+    wider = with_model_spread(whole, [posterior(-0.3, 0.001)])
     np.testing.assert_array_equal([wider.low, wider.high], [whole.low, whole.high])
-    with pytest.raises(ValueError, match="no members"):
-        with_model_spread(whole, [])
+    assert with_model_spread(whole, []) is whole
 
 
 def test_a_run_with_three_models():

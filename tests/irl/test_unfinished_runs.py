@@ -292,7 +292,7 @@ class TestOtherRuns:
         stopped_in_the_loop(monkeypatch, explain(frame), tmp_path)
         changed = frame.copy()
         changed.loc[5, "wbc"] = "77"
-        dying(monkeypatch, explain(changed), tmp_path, "irl.studies.gammas.fit_successor")
+        dying(monkeypatch, explain(changed), tmp_path, "irl.pipeline.fit_successor")
         assert lines(capsys) == [f"{tmp_path / 'unfinished'} is of a run with other data; this one begins anew"]
         dying(monkeypatch, explain(frame.copy()), tmp_path, "irl.pipeline.judged_preferences")
         assert "going on with the run that was stopped" in lines(capsys)[0]
