@@ -5,49 +5,19 @@
 below are loaded when they are first used: importing this package loads neither torch nor pandas.
 """
 
-from importlib import import_module
-from typing import Any
+from cirl_gym.lazy import attach
 
-_HOMES = {
-    "DemoConfig": "irl.settings",
-    "ExplainConfig": "irl.settings",
-    "FeatureExpectation": "irl.max_margin",
-    "Fit": "irl.pipeline",
-    "FitConfig": "irl.settings",
-    "IdentifiedSet": "irl.preferences",
-    "MaxMarginResult": "irl.max_margin",
-    "Mixture": "irl.max_margin",
-    "MixturePolicy": "irl.max_margin",
-    "PosteriorResult": "irl.preferences",
-    "Result": "irl.result.result",
-    "Run": "irl.run",
-    "Study": "irl.pipeline",
-    "action_log_likelihood": "irl.preferences",
-    "bootstrap_weights": "irl.preferences",
-    "by_group": "irl.preferences",
-    "closest_mixture": "irl.max_margin",
-    "draw_weights": "cirl_gym.data.features",
-    "expert_mu": "irl.max_margin",
-    "fit": "irl.pipeline",
-    "grid_posterior": "irl.preferences",
-    "identified_set": "irl.preferences",
-    "normalised": "cirl_gym.data.features",
-    "not_identifiable": "irl.preferences",
-    "phi_along": "irl.max_margin",
-    "project": "irl.max_margin",
-    "regret": "irl.preferences",
-    "sample_posterior": "irl.preferences",
-    "simulate": "irl.pipeline",
-}
-
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'irl' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "cirl_gym.data.features": "draw_weights normalised",
+        ".max_margin": "FeatureExpectation MaxMarginResult Mixture MixturePolicy closest_mixture expert_mu phi_along "
+        "project",
+        ".pipeline": "Fit Study fit simulate",
+        ".preferences": "IdentifiedSet PosteriorResult action_log_likelihood bootstrap_weights by_group grid_posterior "
+        "identified_set not_identifiable regret sample_posterior",
+        ".result.result": "Result",
+        ".run": "Run",
+        ".settings": "DemoConfig ExplainConfig FitConfig",
+    },
+)

@@ -3,17 +3,9 @@
 The settings need no Stable-Baselines3; the rest is loaded when it is first used.
 """
 
-from importlib import import_module
-from typing import Any
-
 from agents.ppo.settings import RecurrentPPOConfig, WorldPPOConfig
+from cirl_gym.lazy import attach
 
-_LATER = ("WorldPPO", "train_recurrent_ppo")
+__getattr__, __dir__, _later = attach(__name__, {".ppo": "WorldPPO train_recurrent_ppo"})
 
-__all__ = ["RecurrentPPOConfig", "WorldPPOConfig", *_LATER]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module("agents.ppo.ppo"), name)
-    raise AttributeError(f"module 'agents.ppo' has no attribute {name!r}")
+__all__ = ["RecurrentPPOConfig", "WorldPPOConfig", *_later]

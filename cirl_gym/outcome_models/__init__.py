@@ -7,26 +7,19 @@ neighbours say how wrong a model is. This is the only place in cirl_gym that nee
 when they are first used.
 """
 
-from importlib import import_module
-from typing import Any
+from cirl_gym.lazy import attach
 
-_NAMES = {
-    "errors": "PredictionError counterfactual_error factual_ahead factual_error flipped_ahead",
-    "fitting": "FittedOutcomeModel OutcomeModelConfig fit_outcome_model",
-    "inputs": "KINDS Kind NETWORK_KINDS NetworkKind",
-    "masked": "MaskedModel with_rules without_rules",
-    "model": "EnsembleModel LearnedModel",
-    "networks": "CRNConfig MLPConfig RMSNConfig RNNConfig",
-    "oracle": "OracleModel",
-    "store": "load_model save_model",
-    "training": "NotFiniteError TrainingConfig Watch",
-}
-_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".errors": "PredictionError counterfactual_error factual_ahead factual_error flipped_ahead",
+        ".fitting": "FittedOutcomeModel OutcomeModelConfig fit_outcome_model",
+        ".inputs": "KINDS Kind NETWORK_KINDS NetworkKind",
+        ".masked": "MaskedModel with_rules without_rules",
+        ".model": "EnsembleModel LearnedModel",
+        ".networks": "CRNConfig MLPConfig RMSNConfig RNNConfig",
+        ".oracle": "OracleModel",
+        ".store": "load_model save_model",
+        ".training": "NotFiniteError TrainingConfig Watch",
+    },
+)

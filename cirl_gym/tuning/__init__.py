@@ -4,19 +4,12 @@
 ``tuning.json``; :func:`read_tuned` reads the best settings from it. Only :func:`tune` needs Optuna.
 """
 
-from importlib import import_module
-from typing import Any
+from cirl_gym.lazy import attach
 
-_NAMES = {
-    "search": "Parameter Search Tuning TuningConfig TrialRow load_search read_tuned shown",
-    "study": "tune",
-}
-_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".search": "Parameter Search Tuning TuningConfig TrialRow load_search read_tuned shown",
+        ".study": "tune",
+    },
+)
