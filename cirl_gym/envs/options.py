@@ -126,10 +126,8 @@ def merged(defaults: Mapping[str, Any], options: Mapping[str, Any], known: Seque
     beginnings = [name for name in BEGINNINGS if name in given]
     if len(beginnings) > 1:
         raise ValueError(f"reset: {' and '.join(map(repr, beginnings))} both say where to begin, give one of them")
-    kept = {name: value for name, value in defaults.items() if value is not None}
-    if beginnings:
-        kept = {name: value for name, value in kept.items() if name not in (*BEGINNINGS, "step")}
-    return kept | given
+    replaced = (*BEGINNINGS, "step") if beginnings else ()
+    return {name: value for name, value in defaults.items() if value is not None and name not in replaced} | given
 
 
 def check_arguments(given: Mapping[str, Any], known: Iterable[str]) -> None:

@@ -276,7 +276,10 @@ class Cohort(ABC, Generic[S]):
         if self._weights.ndim == 2:
             self._weights[rows] = start.weights[rows]
         told |= {name: values[rows] for name, values in start.echo.items()}
-        return told | self.told(self.obs[rows]) | {name: mask[rows] for name, mask in self._masks().items()}
+        told |= self.told(self.obs[rows])
+        if self.rules is not None:
+            told["action_mask"] = self._masks(self.rules)[rows]
+        return told
 
     def step(self, actions: IntArray, going: BoolArray) -> CohortStep:
         """Apply ``actions [n]``. Rows that are not ``going`` yield numbers without meaning until they begin again.
@@ -285,32 +288,31 @@ class Cohort(ABC, Generic[S]):
             ValueError: a row that is going takes a forbidden action, or the process yields what it cannot; everything
                 is then as it was.
         """
-        self._check_allowed(actions, going)
+        if self.rules is not None:
+            self._check_allowed(self.rules, actions, going)
         self.state, self.obs, outcomes, terminated = self.follow(actions, self.streams.take_all(going), going)
         self.previous = actions.copy()
         self.steps += going
         phi = self.feature_map(outcomes)
         truncated = (self.steps >= self.limits) & ~terminated
-        infos = self.told(self.obs) | self._masks()
+        infos = self.told(self.obs)
+        if self.rules is not None:
+            infos["action_mask"] = self._masks(self.rules)
         return CohortStep(phi, reward(phi, self._weights), terminated, truncated, infos)
 
     def shown(self) -> Any:
         """Observations of all rows in the layout; fresh arrays."""
         return self.layout.rows(self.obs, self.previous)
 
-    def _masks(self) -> dict[str, npt.NDArray[np.int8]]:
-        """``[n, A]`` what the rules leave after the current observations, looked at anew; empty without rules."""
-        if self.rules is None:
-            return {}
-        self.allowed = self.rules.allowed(self.obs, self.previous)
-        return {"action_mask": self.allowed.astype(np.int8)}
+    def _masks(self, rules: ActionRules) -> npt.NDArray[np.int8]:
+        """``[n, A]`` what rules leave after the current observations, looked at anew."""
+        self.allowed = rules.allowed(self.obs, self.previous)
+        return self.allowed.astype(np.int8)
 
-    def _check_allowed(self, actions: IntArray, going: BoolArray) -> None:
-        if self.rules is None:
-            return
+    def _check_allowed(self, rules: ActionRules, actions: IntArray, going: BoolArray) -> None:
         wrong = np.flatnonzero(going & ~self.allowed[np.arange(self.n), actions])
         if len(wrong):
-            name = self.rules.action_names[actions[wrong[0]]]
-            said = "; ".join(rule.name for rule in self.rules.rules if rule.action == name)
+            name = rules.action_names[actions[wrong[0]]]
+            said = "; ".join(rule.name for rule in rules.rules if rule.action == name)
             of_row = f" of row {wrong[0]}" if self.n > 1 else ""
             raise ValueError(f"action {name!r}{of_row} is forbidden now ({said}); action_masks() tells what is allowed")
