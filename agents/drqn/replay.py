@@ -14,7 +14,6 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from cirl_gym.types import BoolArray, Float32Array, IntArray
 
@@ -218,5 +217,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
 
 def _padded(parts: Sequence[Array]) -> Array:
     """Arrays ``[k, ..]`` of different k as one ``[n, longest, ..]``, zero behind their ends."""
-    padded: Array = pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True).numpy()
+    padded = np.zeros((len(parts), max(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    for row, part in zip(padded, parts, strict=True):
+        row[: len(part)] = part
     return padded
