@@ -29,8 +29,7 @@ from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import TumourWorld
 from irl.checks.quality import quality_control
-from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu, phi_along
-from irl.max_margin.loop import MaxMarginResult, max_margin
+from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, expert_mu, max_margin, phi_along
 from irl.max_margin.mixture import Mixture, closest_mixture
 from irl.preferences.identified_set import (
     IdentifiedSet,

@@ -75,14 +75,17 @@ def quality_control(
         problem: the world model that it was trained in.
         signs: ``[d]`` of -1, 0 (free) and 1.
         loop: its last weights are looked at.
-        posterior: its mean and some of its draws are.
+        posterior: its mean is, and as many of its draws.
         config: how closely is looked, and what is too much.
         rng: weights, first observations and noise.
 
     Raises:
         ValueError: planning does not keep what it promises.
     """
-    weights = probed_weights(signs, _near(loop, posterior, config.weights, rng), config.weights, rng)
+    path = np.stack([done.w for done in loop.rounds[-config.weights :]])
+    drawn = posterior.draws[rng.integers(len(posterior.draws), size=len(path) - 1)]
+    near = np.concatenate([path, posterior.mean[None], drawn])
+    weights = probed_weights(signs, near, config.weights, rng)
     # A policy's search costs as much more as there are more actions: with many, fewer courses are looked at.
     starts = max(min(config.starts, 2 * config.starts // problem.model.n_actions), 1)
     measured = planned_and_reached(agent, problem, weights, rng, replace(config, starts=starts))
@@ -124,9 +127,9 @@ def planned_and_reached(
     Args:
         agent: plans and policies.
         problem: the world model that it was trained in, and where episodes start.
-        weights: ``[M, d]`` preferences of any scale.
+        weights: ``[M, d]`` preferences of any scale, all of which are looked at.
         rng: first observations and noise.
-        config: how many of both; how many weights are looked at is up to ``weights``.
+        config: how many of both.
 
     Raises:
         ValueError: a preference is not possible.
@@ -172,13 +175,6 @@ def _reached(
     return mu_along(problem, played)
 
 
-def _near(loop: MaxMarginResult, posterior: PosteriorResult, n: int, rng: np.random.Generator) -> FloatArray:
-    """``[M, d]`` the weights of at most ``n`` last rounds, and as many of the posterior: its mean and draws."""
-    path = np.stack([done.w for done in loop.rounds[-n:]])
-    drawn = posterior.draws[rng.integers(len(posterior.draws), size=len(path) - 1)]
-    return np.concatenate([path, posterior.mean[None], drawn])
-
-
 @dataclass(frozen=True)
 class PlannedAndReached:
     """What plans promise and policies reach, for M preferences; differences are shares of the full discounted range.
@@ -218,29 +214,14 @@ class PlannedAndReached:
             raise ValueError("PlannedAndReached: one preference at least, full above 0, and no standard error below 0")
 
     @property
-    def expected_difference(self) -> FloatArray:
-        """``[M]`` largest difference of any outcome's mu between plan and expected course."""
-        return self._largest(self.planned - self.expected)
-
-    @property
     def sampled_difference(self) -> FloatArray:
-        """``[M]`` the same between plan and noisy courses."""
+        """``[M]`` largest difference of any outcome's mu between plan and noisy courses."""
         return self._largest(self.planned - self.sampled)
-
-    @property
-    def noise(self) -> FloatArray:
-        """``[M]`` largest standard error of any outcome's mu: the part of chance in ``sampled_difference``."""
-        return self._largest(self.mu_error)
 
     @property
     def value_difference(self) -> FloatArray:
         """``[M]`` value w . mu that plans promise and noisy courses do not reach; negative where they reach more."""
         return self._values(self.planned - self.sampled)
-
-    @property
-    def search_gain(self) -> FloatArray:
-        """``[M]`` value that the search adds to the network's own choices: large where the network knows little."""
-        return self._values(self.planned - self.greedy)
 
     @property
     def systematic_difference(self) -> float:
@@ -274,7 +255,10 @@ class PlannedAndReached:
             what, worst = f"by up to {value.max():.3f} in value", int(value.argmax())
         else:
             what, worst = f"by {mu:.3f} on average in an outcome", int(self.sampled_difference.argmax())
-        w, planned, reached = (_listed(array[worst]) for array in (self.weights, self.planned, self.sampled))
+        w, planned, reached = (
+            f"({', '.join(f'{number:.3g}' for number in array[worst])})"
+            for array in (self.weights, self.planned, self.sampled)
+        )
         advice = "Train more (without --quick; in Python FitConfig.agent with more episodes, gradient_steps or width)"
         if np.abs(self._values(self.planned - self.expected)).max() <= limit < value.max():
             advice = "Where everything comes as expected they agree: it is the noise of outcomes that plans leave out"
@@ -289,13 +273,13 @@ class PlannedAndReached:
         """What is recorded of it, beside the limit that it was held to."""
         return Quality(
             weights=len(self.weights),
-            expected=self.expected_difference.max(),
+            expected=self._largest(self.planned - self.expected).max(),
             sampled=self.sampled_difference.max(),
-            noise=self.noise.max(),
+            noise=self._largest(self.mu_error).max(),
             systematic=self.systematic_difference,
             value=self.proven_value_difference.max(),
             promised=self.value_difference.max(),
-            search_gain=self.search_gain.mean(),
+            search_gain=self._values(self.planned - self.greedy).mean(),
             limit=limit,
         )
 
@@ -306,7 +290,3 @@ class PlannedAndReached:
     def _values(self, mu: FloatArray) -> FloatArray:
         values: FloatArray = np.einsum("md,md->m", self.weights, mu) / self.full
         return values
-
-
-def _listed(numbers: FloatArray) -> str:
-    return f"({', '.join(f'{number:.3g}' for number in numbers)})"

@@ -5,15 +5,17 @@ loop looks for weights whose optimal policy has the experts' mu, and the mixture
 whose mu is nearest to theirs. Whatever solves for a policy is handed in: nothing here knows an agent.
 """
 
-from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu, phi_along
 from irl.max_margin.loop import (
     REASONS,
+    FeatureExpectation,
     MaxMarginResult,
     Projection,
     Round,
     Solution,
     Stop,
+    expert_mu,
     max_margin,
+    phi_along,
     project,
 )
 from irl.max_margin.mixture import Mixture, MixturePolicy, closest_mixture

@@ -1,4 +1,7 @@
-"""The max-margin loop (paper, Algorithm 1): weights whose optimal policy has the expert's feature expectation."""
+"""Feature expectations (paper, equations 1 and 3), and the max-margin loop over them (Algorithm 1).
+
+The loop looks for weights whose optimal policy has the expert's feature expectation.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.data.features import checked_signs, keep_signs, normalised
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap, checked_signs, keep_signs, normalised
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.rollout import discounted
 from cirl_gym.types import FloatArray, Policy
 
 SAME = 1e-12
@@ -34,6 +40,70 @@ REASONS: Mapping[Stop, str] = {
 
 
 @dataclass(frozen=True)
+class FeatureExpectation:
+    """A mean over episodes of discounted sums of phi, and how well the episodes determine it."""
+
+    mean: FloatArray
+    """``[d]`` mu."""
+    covariance: FloatArray | None
+    """``[d, d]`` sampling covariance of the mean; groups (patients) are the unit, so that episodes of one patient may
+    depend on each other. None with a single group: then nothing can be said."""
+    episodes: int
+    """N."""
+    groups: int
+    """Number of different groups."""
+
+
+def phi_along(model: OutcomeModel, feature_map: FeatureMap, batch: Batch) -> FloatArray:
+    """``[N, T, d]`` phi(h_t, a_t) of the actions taken (paper, equation 1), zero on padding.
+
+    Raises:
+        ValueError: the three do not speak of the same features, or of the same number of actions.
+    """
+    if not model.features == feature_map.of == batch.features:
+        raise ValueError(
+            f"the features differ: model {model.features}, feature map {feature_map.of}, batch {batch.features}"
+        )
+    if model.n_actions != batch.n_actions:
+        raise ValueError(f"the model knows {model.n_actions} actions, the batch has {batch.n_actions}")
+    outcomes = model.predict(model.encode(batch)[:, :-1])  # h_T has no action
+    taken = np.take_along_axis(outcomes, batch.actions[:, :, None, None], axis=2)[:, :, 0]
+    return np.where(batch.mask[..., None], feature_map(taken), 0.0)
+
+
+def expert_mu(phi: FloatArray, batch: Batch, gamma: float) -> FeatureExpectation:
+    """mu_E: mean over episodes of sum over t = 0..T-1 of gamma^t phi_t (paper, equation 3).
+
+    The paper lets the sum run to T, but h_T has no action: there are T terms. gamma starts anew in every episode. Of
+    episodes that a policy played in a world this is the Monte-Carlo estimate of that policy's mu.
+
+    Args:
+        phi: ``[N, T, d]``; rows past an episode's end are not looked at.
+        batch: the episodes' lengths and groups.
+        gamma: discount, within [0, 1].
+
+    Raises:
+        ValueError: phi has another shape or is not finite, or gamma lies outside [0, 1].
+    """
+    if phi.ndim != 3 or phi.shape[:2] != batch.actions.shape:
+        raise ValueError(f"phi must be [N, T, d] with N, T = {batch.actions.shape}, got {phi.shape}")
+    phi = np.where(batch.mask[..., None], phi, 0.0)
+    if not np.isfinite(phi).all():
+        episode, step, _ = (int(i) for i in np.argwhere(~np.isfinite(phi))[0])
+        raise ValueError(f"phi of episode {batch.ids[episode]!r}, step {step} is not finite")
+    sums = discounted(batch, phi, gamma)
+    mean = sums.mean(axis=0)
+    names, member = np.unique(batch.groups, return_inverse=True)
+    covariance = None
+    if len(names) > 1:
+        # Groups of unequal size: linearised variance of a ratio of two means over groups, with the usual G/(G-1).
+        deviation = np.zeros((len(names), phi.shape[2]))
+        np.add.at(deviation, member, sums - mean)
+        covariance = deviation.T @ deviation * (len(names) / (len(names) - 1)) / len(batch) ** 2
+    return FeatureExpectation(mean, covariance, len(batch), len(names))
+
+
+@dataclass(frozen=True)
 class Projection:
     """mu_E projected onto the segment from bar to mu (paper, Algorithm 1, line 10)."""
 
@@ -46,18 +116,10 @@ class Projection:
 
 
 def project(mu_expert: FloatArray, bar: FloatArray, mu: FloatArray) -> Projection | None:
-    """Move bar towards mu, as near to mu_E as the segment between them allows.
+    """Move ``bar [d]`` towards ``mu [d]`` of the newest policy, as near to mu_E ``[d]`` as the segment allows.
 
     The paper projects onto the whole line. A point outside the segment is the feature expectation of no mixture of
-    policies, so the factor is kept within [0, 1].
-
-    Args:
-        mu_expert: ``[d]`` mu_E.
-        bar: ``[d]`` the point reached so far.
-        mu: ``[d]`` feature expectation of the newest policy.
-
-    Returns:
-        The step, or None where mu equals bar: there is no line to project onto, and no new policy.
+    policies, so the factor is kept within [0, 1]. None where mu equals bar: there is no line, and no new policy.
     """
     d = mu - bar
     scale = max(float(np.abs(vector).max()) for vector in (mu_expert, bar, mu))
@@ -156,11 +218,6 @@ class MaxMarginResult:
         return self.rounds[-1].w
 
     @property
-    def residual(self) -> FloatArray:
-        """``[d]`` mu_E - mu_bar after the last round, not normalised: its norm is the margin."""
-        return self.mu_expert - self.bar
-
-    @property
     def margin(self) -> float:
         """||mu_E - mu_bar|| after the last round."""
         return self.rounds[-1].margin
@@ -202,7 +259,15 @@ def max_margin(
     """
     if rounds < 0 or not tolerance >= 0:
         raise ValueError(f"rounds and tolerance must not be negative, got {rounds} and {tolerance}")
-    mu_expert, w, allowed = _checked_start(mu_expert, w0, signs)
+    mu_expert, w = np.array(mu_expert, dtype=np.float64), normalised(w0)
+    if mu_expert.ndim != 1 or not np.isfinite(mu_expert).all():
+        raise ValueError(f"mu_expert must be a vector of finite numbers, got {mu_expert}")
+    d = len(mu_expert)
+    allowed = np.zeros(d) if signs is None else checked_signs(signs)
+    if not len(w) == len(allowed) == d:
+        raise ValueError(f"mu_expert, w0 and signs differ in length: {d}, {len(w)}, {len(allowed)}")
+    if (w * allowed < 0).any():
+        raise ValueError(f"w0 {w} breaks the fixed sign of feature {int(np.flatnonzero(w * allowed < 0)[0])}")
     done: list[Round] = []
     policies: list[Policy] = []
     bar = mu_expert
@@ -210,7 +275,9 @@ def max_margin(
     while stop is None:
         begin = time.perf_counter()
         found = solve(w.copy())
-        mu = _checked_mu(found.mu, len(mu_expert), len(done))
+        mu = np.array(found.mu, dtype=np.float64)
+        if mu.shape != (d,) or not np.isfinite(mu).all():
+            raise ValueError(f"round {len(done)}: the solver's mu must be {d} finite numbers, got {mu}")
         step = project(mu_expert, bar, mu) if done else None
         bar = step.bar if step else bar if done else mu
         margin, distance = (float(np.linalg.norm(mu_expert - point)) for point in (bar, mu))
@@ -228,21 +295,6 @@ def max_margin(
     return MaxMarginResult(mu_expert, tuple(done), tuple(policies), bar, stop)
 
 
-def _checked_start(
-    mu_expert: FloatArray, w0: FloatArray, signs: npt.ArrayLike | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    mu = np.array(mu_expert, dtype=np.float64)
-    if mu.ndim != 1 or not np.isfinite(mu).all():
-        raise ValueError(f"mu_expert must be a vector of finite numbers, got {mu}")
-    w = normalised(w0)
-    allowed = np.zeros(len(mu)) if signs is None else checked_signs(signs)
-    if not len(w) == len(allowed) == len(mu):
-        raise ValueError(f"mu_expert, w0 and signs differ in length: {len(mu)}, {len(w)}, {len(allowed)}")
-    if (w * allowed < 0).any():
-        raise ValueError(f"w0 {w} breaks the fixed sign of feature {int(np.flatnonzero(w * allowed < 0)[0])}")
-    return mu, w, allowed
-
-
 def _stop(done: list[Round], rounds: int, tolerance: float, direction: FloatArray) -> Stop | None:
     last = done[-1]
     if last.margin < tolerance or last.margin == 0:
@@ -254,10 +306,3 @@ def _stop(done: list[Round], rounds: int, tolerance: float, direction: FloatArra
     if last.k > 0 and last.margin >= done[-2].margin * (1 - STALL):
         return "stalled"
     return "rounds" if last.k >= rounds else None
-
-
-def _checked_mu(mu: FloatArray, d: int, k: int) -> FloatArray:
-    checked = np.array(mu, dtype=np.float64)
-    if checked.shape != (d,) or not np.isfinite(checked).all():
-        raise ValueError(f"round {k}: the solver's mu must be {d} finite numbers, got {checked}")
-    return checked

@@ -19,7 +19,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import allowed_faces, arc_weights, checked_signs
 from cirl_gym.data.outcomes import check_outcomes, outcome_values, read_outcome
 from cirl_gym.types import FloatArray
-from irl.max_margin.feature_expectations import FeatureExpectation
+from irl.max_margin.loop import FeatureExpectation
 
 DEPENDENT = 1e-3
 """Standardised features are linearly dependent where a combination of length 1 varies by less than this."""

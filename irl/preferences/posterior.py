@@ -22,8 +22,6 @@ GroupLogLikelihood: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 """(w ``[2]``, kappas ``[K]``) -> log-likelihoods ``[K, G]``, one column per group (patient)."""
 ManyLogLikelihood: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 """(ws ``[M, d]``, kappas ``[M]``) -> log-likelihoods ``[M]`` of all the data."""
-Best: TypeAlias = tuple[float, FloatArray, float]
-"""The highest log-likelihood seen, its weights ``[d]`` and its kappa."""
 
 TAILS = np.array([0.05, 0.5, 0.95])
 KAPPAS = (0.01, 1000.0)
@@ -31,6 +29,9 @@ KAPPAS = (0.01, 1000.0)
 actions are as good, and the posterior would be sure of those."""
 LEFT_OUT = 1e-4
 """Probability that a finer grid may leave out, along each of its two directions."""
+DRAWS = 4000
+"""Draws from a grid."""
+IMPOSSIBLE = "log_likelihood calls the data impossible under every weight that was tried"
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,7 @@ def grid_posterior(
     points: int = 100,
     kappa_points: int = 40,
     refinements: int = 2,
-    power: float = 1.0,
     group_weights: FloatArray | None = None,
-    draws: int = 4000,
 ) -> PosteriorResult:
     """Posterior of two weights on a grid; about ``points`` likelihoods per allowed face, and per useful refinement.
 
@@ -123,40 +122,55 @@ def grid_posterior(
         points: cells per face.
         kappa_points: cells of log kappa.
         refinements: largest number of refinements.
-        power: the likelihood is raised to it; below 1 where rows say less than independent rows would.
         group_weights: ``[B, G]`` from :func:`irl.preferences.likelihood.bootstrap_weights`, to widen the intervals.
-        draws: number of draws.
 
     Raises:
         ValueError: an argument is out of range, or the likelihood's answer has a wrong shape or is not a number.
     """
     allowed = checked_signs(signs)
-    _check_range(kappa_range, power)
+    _check_range(kappa_range)
     if len(allowed) != 2 or points < 2 or kappa_points < 2:
         raise ValueError(f"two features and 2 points at least, got {len(allowed)}, {points}, {kappa_points}")
     grid = WeightGrid.over(allowed, kappa_range, points, kappa_points)
-    grid, mass, masses, best = _settle(log_likelihood, grid, points, refinements, power, group_weights)
+    highest, best, best_kappa = -np.inf, grid.w[0], 1.0
+    while True:
+        total, reweighted = _evaluate(log_likelihood, grid, group_weights)
+        cell, level = np.unravel_index(total.argmax(), total.shape)
+        if not np.isfinite(total[cell, level]):
+            raise ValueError(IMPOSSIBLE)
+        if total[cell, level] > highest:
+            highest, best, best_kappa = float(total[cell, level]), grid.w[cell], float(grid.kappas[level])
+        mass = _shares(total)
+        masses = None if reweighted is None else _shares(reweighted)
+        # A cell that matters under some drawn group weights only must stay as well.
+        everywhere = mass if masses is None else (mass + masses.mean(axis=0)) / 2
+        finer = grid.refined(everywhere, points) if refinements > 0 else None
+        if finer is None:
+            break
+        grid, refinements = finer, refinements - 1
     mean = grid.mean(mass)
-    low, middle, high = grid.quantiles(mass, TAILS)
-    bootstrap = None if masses is None else np.stack([_scaled_back(each, best[1]) for each in grid.mean(masses)])
-    if bootstrap is not None:
-        low, high = _widened(low, high, bootstrap)
-    kappa_low, kappa_high = (float(end) for end in grid.kappa_quantiles(mass, TAILS[[0, 2]]))
-    w_draws, kappa_draws = grid.draw(mass, draws, rng)
+    low, middle, high = grid.quantiles(mass)
+    bootstrap = None
+    if masses is not None:
+        bootstrap = np.stack([_scaled_back(each, best) for each in grid.mean(masses)])
+        ends = np.quantile(bootstrap, TAILS[[0, 2]], axis=0)
+        low, high = np.minimum(low, ends[0]), np.maximum(high, ends[1])
+    kappa_mean, kappa_low, kappa_high = grid.kappa_summary(mass)
+    draws, kappa_draws = grid.draw(mass, DRAWS, rng)
     return PosteriorResult(
-        mean=_scaled_back(mean, best[1]),
-        median=_scaled_back(middle, best[1]),
+        mean=_scaled_back(mean, best),
+        median=_scaled_back(middle, best),
         low=low,
         high=high,
         concentration=float(np.abs(mean).sum()),
-        kappa_mean=grid.kappa_mean(mass),
+        kappa_mean=kappa_mean,
         kappa_low=kappa_low,
         kappa_high=kappa_high,
-        draws=w_draws,
+        draws=draws,
         kappa_draws=kappa_draws,
-        best=best[1],
-        best_kappa=best[2],
-        best_log_likelihood=best[0],
+        best=best,
+        best_kappa=best_kappa,
+        best_log_likelihood=highest,
         bootstrap=bootstrap,
     )
 
@@ -169,13 +183,11 @@ def sample_posterior(
     kappa_range: tuple[float, float] = KAPPAS,
     budget: int = 20_000,
     walkers: int | None = None,
-    power: float = 1.0,
 ) -> PosteriorResult:
     """Posterior of any number of weights by an ensemble of walkers (emcee, differential-evolution moves).
 
-    The walkers move in (v, log kappa) with w = v / |v|_1 and prior exp(-|v|_1): it is constant wherever |v|_1 is, so
-    that w is uniform on the L1 sphere. They start at the most likely of a tenth of the budget, drawn from the prior,
-    and the first half of their steps is thrown away.
+    The walkers start at the most likely of a tenth of the budget, drawn from the prior, and the first half of their
+    steps is thrown away.
 
     Args:
         log_likelihood: see :data:`ManyLogLikelihood`; asked for at most ``walkers`` weights at once.
@@ -184,18 +196,17 @@ def sample_posterior(
         kappa_range: limits of kappa.
         budget: largest number of likelihoods to compute.
         walkers: default: 4 per dimension, at least 32.
-        power: the likelihood is raised to it.
 
     Raises:
         ValueError: an argument is out of range, or the likelihood's answer has a wrong shape or is not a number.
     """
     allowed = checked_signs(signs)
-    _check_range(kappa_range, power)
+    _check_range(kappa_range)
     d = len(allowed)
     count = walkers or max(32, 4 * (d + 1))
     if count < 2 * (d + 1) or budget < 20 * count:
         raise ValueError(f"{2 * (d + 1)} walkers and {20 * count} likelihoods at least, got {count} and {budget}")
-    target = _Target(log_likelihood, allowed, kappa_range, power)
+    target = _Target(log_likelihood, allowed, kappa_range)
     chain, acceptance = _walked(target, count, budget, rng)
     chain = chain[len(chain) // 2 :]
     w, log_kappa = chain[..., :d].reshape(-1, d), chain[..., d].ravel()
@@ -248,38 +259,6 @@ def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorRes
     )
 
 
-def _settle(
-    log_likelihood: GroupLogLikelihood,
-    grid: WeightGrid,
-    points: int,
-    refinements: int,
-    power: float,
-    group_weights: FloatArray | None,
-) -> tuple[WeightGrid, FloatArray, FloatArray | None, Best]:
-    """The last grid, masses ``[M, K]`` on it, masses ``[B, M, K]`` under each set of group weights, and the best."""
-    best: Best = (-np.inf, grid.w[0], 1.0)
-    while True:
-        total, reweighted = _evaluate(log_likelihood, grid, group_weights)
-        best = _better(best, total, grid)
-        mass = _shares(power * total)
-        masses = None if reweighted is None else _shares(power * reweighted)
-        # A cell that matters under some drawn group weights only must stay as well.
-        everywhere = mass if masses is None else (mass + masses.mean(axis=0)) / 2
-        finer = grid.refined(everywhere, points) if refinements > 0 else None
-        if finer is None:
-            return grid, mass, masses, best
-        grid, refinements = finer, refinements - 1
-
-
-def _better(best: Best, total: FloatArray, grid: WeightGrid) -> Best:
-    cell, level = np.unravel_index(total.argmax(), total.shape)
-    if not np.isfinite(total[cell, level]):
-        raise ValueError("log_likelihood calls the data impossible under every weight that was tried")
-    if total[cell, level] <= best[0]:
-        return best
-    return float(total[cell, level]), grid.w[cell], float(grid.kappas[level])
-
-
 def _evaluate(
     log_likelihood: GroupLogLikelihood, grid: WeightGrid, group_weights: FloatArray | None
 ) -> tuple[FloatArray, FloatArray | None]:
@@ -320,37 +299,19 @@ def _holding(mass: FloatArray) -> BoolArray:
     return wider
 
 
-def _widened(low: FloatArray, high: FloatArray, bootstrap: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The interval that encloses both the posterior's and the bootstrap's."""
-    ends = np.quantile(bootstrap, TAILS[[0, 2]], axis=0)
-    return np.minimum(low, ends[0]), np.maximum(high, ends[1])
-
-
 def _scaled_back(w: FloatArray, fallback: FloatArray) -> FloatArray:
     """``[d]`` w with L1 norm 1; ``fallback`` where w has no direction."""
     norm = float(np.abs(w).sum())
     return w / norm if norm > 1e-12 else fallback
 
 
-def _check_range(kappa_range: tuple[float, float], power: float) -> None:
+def _check_range(kappa_range: tuple[float, float]) -> None:
     if not 0 < kappa_range[0] < kappa_range[1] < np.inf:
         raise ValueError(f"kappa_range must be two positive numbers, the smaller first, got {kappa_range}")
-    if not 0 < power <= 1:
-        raise ValueError(f"power must lie in (0, 1], got {power}")
 
 
 def _walked(target: _Target, walkers: int, budget: int, rng: np.random.Generator) -> tuple[FloatArray, float]:
-    """Let the walkers walk until the budget of likelihoods is used.
-
-    They start at the most likely of a tenth of the budget, drawn from the prior. No global random state is touched:
-    emcee's own generator is seeded from ``rng``.
-
-    Returns:
-        The chain ``[steps, walkers, d + 1]`` of (w, log kappa), and the share of proposals accepted.
-
-    Raises:
-        ValueError: the likelihood is zero wherever it was tried.
-    """
+    """The chain ``[steps, walkers, d + 1]`` of (w, log kappa) within the budget, and the share of moves accepted."""
     import emcee
 
     d = len(target.signs)
@@ -360,11 +321,12 @@ def _walked(target: _Target, walkers: int, budget: int, rng: np.random.Generator
     parts = [slice(i, i + walkers) for i in range(0, pool, walkers)]
     likely = np.concatenate([target.likelihood(w[part], log_kappa[part]) for part in parts])
     if not np.isfinite(target.best[0]):
-        raise ValueError("log_likelihood calls the data impossible under every weight that was tried")
+        raise ValueError(IMPOSSIBLE)
     first = np.argsort(-likely, kind="stable")[:walkers]
     start = np.column_stack([w[first] * rng.standard_gamma(d, size=(walkers, 1)), log_kappa[first]])
     moves = [(emcee.moves.DEMove(), 0.8), (emcee.moves.DESnookerMove(), 0.2)]
     sampler = emcee.EnsembleSampler(walkers, d + 1, target, moves=moves, vectorize=True)
+    # emcee's own generator is seeded from ours: no global random state is touched.
     sampler.random_state = np.random.RandomState(rng.integers(2**32, dtype=np.uint32)).get_state()
     # Proposals outside the prior cost nothing, so the budget decides when to stop; the steps only have an upper limit.
     for _ in sampler.sample(start, iterations=4 * (budget // walkers)):
@@ -450,13 +412,16 @@ class WeightGrid:
         average: FloatArray = mass.sum(axis=-1) @ self.w
         return average
 
-    def kappa_mean(self, mass: FloatArray) -> float:
-        """Mean of kappa under ``mass [M, K]``."""
+    def kappa_summary(self, mass: FloatArray) -> tuple[float, float, float]:
+        """Mean of kappa and the ends of its 90 % interval under ``mass [M, K]``."""
+        along = mass.sum(axis=0)
         within = np.diff(np.exp(self.log_kappa)) / np.diff(self.log_kappa)
-        return float(mass.sum(axis=0) @ within)
+        below = np.concatenate([[0.0], np.cumsum(along)])
+        low, high = np.exp(np.interp(TAILS[[0, 2]], below, self.log_kappa))
+        return float(along @ within), float(low), float(high)
 
-    def quantiles(self, mass: FloatArray, chances: FloatArray) -> FloatArray:
-        """``[len(chances), 2]`` quantiles of each weight under ``mass [M, K]``."""
+    def quantiles(self, mass: FloatArray) -> FloatArray:
+        """``[3, 2]`` the quantiles :data:`TAILS` of each weight under ``mass [M, K]``."""
         ends = np.stack([arc_weights(self.left), arc_weights(self.right)])
         low, high = ends.min(axis=0), ends.max(axis=0)
         along = mass.sum(axis=1)
@@ -464,13 +429,8 @@ class WeightGrid:
         for i in range(2):
             knots = np.unique(ends[:, :, i])
             share = np.clip((knots[:, None] - low[:, i]) / (high - low)[:, i], 0.0, 1.0)
-            columns.append(np.interp(chances, share @ along, knots))
+            columns.append(np.interp(TAILS, share @ along, knots))
         return np.stack(columns, axis=1)
-
-    def kappa_quantiles(self, mass: FloatArray, chances: FloatArray) -> FloatArray:
-        """``[len(chances)]`` quantiles of kappa under ``mass [M, K]``."""
-        below = np.concatenate([[0.0], np.cumsum(mass.sum(axis=0))])
-        return np.exp(np.interp(chances, below, self.log_kappa))
 
     def draw(self, mass: FloatArray, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """``[n, 2]`` weights and ``[n]`` kappas drawn from ``mass [M, K]``, uniformly within cells."""
@@ -485,23 +445,15 @@ class _Target:
     """Log density of the walkers' positions (v, log kappa); counts likelihoods and remembers the best.
 
     With w = v / |v|_1 and prior exp(-|v|_1), which is constant wherever |v|_1 is, w is uniform on the L1 sphere.
-
-    Args:
-        log_likelihood: see :data:`ManyLogLikelihood`.
-        signs: ``[d]`` of -1, 0 (free) and 1.
-        kappa_range: limits of kappa; log kappa is uniform between them.
-        power: the likelihood is raised to it.
     """
 
-    def __init__(
-        self, log_likelihood: ManyLogLikelihood, signs: FloatArray, kappa_range: tuple[float, float], power: float
-    ) -> None:
+    def __init__(self, log_likelihood: ManyLogLikelihood, signs: FloatArray, kappa_range: tuple[float, float]) -> None:
         self._log_likelihood = log_likelihood
-        self._power = power
         self.signs = signs
         self.low, self.high = float(np.log(kappa_range[0])), float(np.log(kappa_range[1]))
         self.evaluations = 0
-        self.best: Best = (-np.inf, np.zeros(len(signs)), 1.0)
+        self.best: tuple[float, FloatArray, float] = (-np.inf, np.zeros(len(signs)), 1.0)
+        """The highest log-likelihood seen, its weights ``[d]`` and its kappa."""
 
     def __call__(self, positions: FloatArray) -> FloatArray:
         """``[M]`` log density at ``positions [M, d + 1]``; outside the prior no likelihood is computed."""
@@ -510,7 +462,7 @@ class _Target:
         density = np.full(len(positions), -np.inf)
         if inside.any():
             radius = np.abs(v[inside]).sum(axis=1)
-            density[inside] = self._power * self.likelihood(v[inside] / radius[:, None], log_kappa[inside]) - radius
+            density[inside] = self.likelihood(v[inside] / radius[:, None], log_kappa[inside]) - radius
         return density
 
     def likelihood(self, w: FloatArray, log_kappa: FloatArray) -> FloatArray:

@@ -26,8 +26,7 @@ from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from irl.checks.metrics import accuracy
-from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu
-from irl.max_margin.loop import REASONS, MaxMarginResult, Round, max_margin
+from irl.max_margin.loop import REASONS, FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
 from irl.pipeline import Fit, Study, fit
 from irl.settings import FitConfig
 

@@ -29,7 +29,7 @@ from irl.checks.metrics import (
     simulated_returns,
     weight_error,
 )
-from irl.max_margin.feature_expectations import expert_mu, phi_along
+from irl.max_margin.loop import expert_mu, phi_along
 from irl.preferences.likelihood import constant_chances
 from irl.run import Run
 from irl.settings import DemoConfig, FitConfig

@@ -56,7 +56,7 @@ from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.commands import explain as commands
 from irl.evaluation import mean_lengths, recorded_rounds
-from irl.max_margin.feature_expectations import expert_mu, phi_along
+from irl.max_margin.loop import expert_mu, phi_along
 from irl.pipeline import Study, fit, simulate
 from irl.settings import FitConfig
 from irl.stages import stages

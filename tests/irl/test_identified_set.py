@@ -6,7 +6,7 @@ from small_batches import batch_of
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import draw_weights
-from irl.max_margin.feature_expectations import FeatureExpectation, expert_mu
+from irl.max_margin.loop import FeatureExpectation, expert_mu
 from irl.preferences.identified_set import (
     expert_regret_bound,
     identified_set,

@@ -123,7 +123,7 @@ def test_three_rounds_by_hand():
     np.testing.assert_allclose([r.lambda_clipped for r in result.rounds[1:]], [0.5, 0.2, 0.125])
     np.testing.assert_allclose([r.lambda_raw for r in result.rounds[1:]], [0.5, 0.2, 0.125])
     np.testing.assert_allclose(result.bar, [1.9, 0.7])
-    np.testing.assert_allclose(result.residual, [0.1, 0.3])
+    np.testing.assert_allclose(result.mu_expert - result.bar, [0.1, 0.3])
     assert result.margin == pytest.approx(np.sqrt(0.1))
     assert result.stop == "rounds"
     assert result.policies == (0, 1, 2, 1)

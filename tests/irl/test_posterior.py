@@ -142,14 +142,6 @@ def test_a_random_expert_has_no_weights():
     assert result.kappa_mean < 1.0
 
 
-def test_power_widens():
-    arguments = {"points": 40, "kappa_points": 12}
-    whole = grid_posterior(FiveStates(EXPERT, 100, 4), [-1, -1], np.random.default_rng(0), **arguments)
-    part = grid_posterior(FiveStates(EXPERT, 100, 4), [-1, -1], np.random.default_rng(0), power=0.25, **arguments)
-    widths = whole.high - whole.low, part.high - part.low
-    np.testing.assert_allclose(widths[1] / widths[0], 2.0, rtol=0.3)  # a quarter of the data, twice the width
-
-
 def test_copied_rows_do_not_fool_the_bootstrap():
     # Every row of every patient nine times: nothing was learnt, but a likelihood believes in nine times the data.
     arguments = {"points": 40, "kappa_points": 12}
@@ -292,8 +284,6 @@ def test_the_grid_depends_on_its_generator_alone():
         ({"points": 1}, "two features and 2 points"),
         ({"kappa_range": (0.0, 1.0)}, "kappa_range must be"),
         ({"kappa_range": (2.0, 1.0)}, "kappa_range must be"),
-        ({"power": 0.0}, "power must lie"),
-        ({"power": 1.5}, "power must lie"),
         ({"group_weights": np.ones((5, 39))}, r"group_weights must be \[B, 40\]"),
         ({"log_likelihood": lambda w, k: np.zeros(len(k))}, r"must give \[40, G\]"),
         ({"log_likelihood": lambda w, k: np.full((len(k), 3), np.nan)}, "numbers below infinity"),
@@ -312,7 +302,6 @@ def test_the_grid_refuses(change, message):
         ({"walkers": 4}, "6 walkers and 80 likelihoods at least, got 4"),
         ({"budget": 100}, "640 likelihoods at least, got 32 and 100"),
         ({"kappa_range": (-1.0, 1.0)}, "kappa_range must be"),
-        ({"power": -1.0}, "power must lie"),
         ({"log_likelihood": lambda w, k: np.zeros(1)}, "must give 32 numbers"),
         ({"log_likelihood": lambda w, k: np.full(len(k), np.nan)}, "must give 32 numbers"),
         ({"log_likelihood": lambda w, k: np.full(len(k), -np.inf)}, "impossible under every weight"),

@@ -21,7 +21,7 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import FEATURES
 from cirl_gym.worlds.world import CounterfactualWorld
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward
-from irl.max_margin.feature_expectations import expert_mu, phi_along
+from irl.max_margin.loop import expert_mu, phi_along
 from irl.preferences.identified_set import not_identifiable
 from irl.report.what_if import imagine
 
