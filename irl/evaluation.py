@@ -16,7 +16,7 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import CounterfactualWorld
-from irl.checks.held_out import HeldOutConfig, agreement_over_time, first_episodes, held_out_likelihood, held_out_plans
+from irl.checks.held_out import HeldOutConfig, agreement_over_time, held_out_likelihood, held_out_plans
 from irl.checks.metrics import (
     RETURN_EPISODES,
     accuracy,
@@ -29,6 +29,7 @@ from irl.checks.metrics import (
 from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
 from irl.pipeline import Fit, Simulated, Study
+from irl.preferences.inference import judged_episodes
 from irl.result.result import (
     Accuracy,
     AllowedActions,
@@ -69,7 +70,7 @@ _SEARCHED = 200
 def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> HeldOutLikelihood:
     """How likely decisions of the first held-out episodes are; ``chances`` ``[N, T, A]`` are the experts' own."""
     config = HeldOutConfig()
-    judged = first_episodes(test, config.decisions)
+    judged = judged_episodes(test, config.decisions)
     pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
     known = None if chances is None else chances[: len(judged)]
     return held_out_likelihood(

@@ -36,21 +36,6 @@ def time_left(elapsed: float, done: float, total: float) -> float | None:
     return elapsed * max(total - done, 0.0) / done
 
 
-@contextmanager
-def _bar(bars: Progress, title: str) -> Iterator[Reporter]:
-    """A bar that pulses until the first report, and is full at the end even if the stage ended early."""
-    task: TaskID = bars.add_task(title, total=None)
-    last = 1.0
-
-    def report(done: float, total: float) -> None:
-        nonlocal last
-        last = total
-        bars.update(task, completed=done, total=total)
-
-    yield report
-    bars.update(task, completed=last, total=last)
-
-
 class Stages:
     """The stages of one run and how long each took. Made by :func:`stages`.
 
@@ -103,8 +88,11 @@ class Stages:
         self._current = (name, begin)
         outcome = "stopped"
         try:
-            with self._lines(title, begin) if self._bars is None else _bar(self._bars, title) as report:
-                yield report
+            if self._bars is None:
+                self._print(title)
+                yield self._lines(title, begin)
+            else:
+                yield from self._bar(self._bars, title)
             outcome = "done"
         finally:
             elapsed = self._clock() - begin
@@ -113,9 +101,20 @@ class Stages:
             if self._bars is None:
                 self._print(f"{title}: {outcome} after {duration(elapsed)}")
 
-    @contextmanager
-    def _lines(self, title: str, begin: float) -> Iterator[Reporter]:
-        self._print(title)
+    def _bar(self, bars: Progress, title: str) -> Iterator[Reporter]:
+        """A bar that pulses until the first report, and is full at the end even if the stage ended early."""
+        task: TaskID = bars.add_task(title, total=None)
+        last = 1.0
+
+        def report(done: float, total: float) -> None:
+            nonlocal last
+            last = total
+            bars.update(task, completed=done, total=total)
+
+        yield report
+        bars.update(task, completed=last, total=last)
+
+    def _lines(self, title: str, begin: float) -> Reporter:
         last = begin
 
         def report(done: float, total: float) -> None:
@@ -131,7 +130,7 @@ class Stages:
                 share = 100 * min(done / total, 1.0)
                 self._print(f"{title}: {share:.0f} %, {duration(now - begin)} so far, about {duration(left)} left")
 
-        yield report
+        return report
 
     def _print(self, line: str) -> None:
         if self._console is not None:

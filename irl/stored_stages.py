@@ -178,8 +178,8 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Stages) -> Iterator[
     folder = out / UNFINISHED / hashlib.sha256(text.encode()).hexdigest()[:16]
     if _parts(folder):
         say(f"going on with the run that was stopped (kept in {out / UNFINISHED}; --fresh begins anew)")
-    elif others := _others(folder):
-        differing = _differences(_read_identity(others[-1]), json.loads(text))
+    elif others := [path for path in _runs(folder.parent) if path != folder and _parts(path)]:
+        differing = _differences(_read_identity(max(others, key=lambda path: path.stat().st_mtime)), json.loads(text))
         say(f"{out / UNFINISHED} is of a run with other {differing}; this one begins anew")
     stored = StoredParts(folder)
     stored.write(_ABOUT, lambda path: write_json(path, identity))
@@ -199,7 +199,9 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Stages) -> Iterator[
         raise
     finally:
         if folder.is_dir() and not _parts(folder):
-            _empty(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # something else is kept beside it
+                folder.parent.rmdir()
 
 
 def remove(out: Path) -> None:
@@ -241,24 +243,11 @@ def _parts(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name not in (_ABOUT, _SECONDS) and path.name[0] != "."]
 
 
-def _others(folder: Path) -> list[Path]:
-    """Folders of other runs that stored something, the latest last."""
-    others = [path for path in _runs(folder.parent) if path != folder and _parts(path)]
-    return sorted(others, key=lambda path: path.stat().st_mtime)
-
-
 def _runs(place: Path) -> list[Path]:
     """Folders that runs made, by the form of their names."""
     if not place.is_dir():
         return []
     return [path for path in place.iterdir() if path.is_dir() and re.fullmatch(r"[0-9a-f]{16}", path.name)]
-
-
-def _empty(folder: Path) -> None:
-    """Remove a folder that holds no parts, and the one above if it holds nothing more."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        folder.parent.rmdir()
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

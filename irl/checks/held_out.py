@@ -49,12 +49,6 @@ class HeldOutConfig:
             raise ValueError(f"HeldOutConfig: every number must be at least 1, got {self}")
 
 
-def first_episodes(batch: Batch, decisions: int) -> Batch:
-    """Whole episodes from the first on until they hold at least so many decisions (or all)."""
-    needed = int(np.searchsorted(np.cumsum(batch.lengths), decisions)) + 1
-    return batch.take(np.arange(min(needed, len(batch))))
-
-
 def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: HeldOutConfig) -> PlanPool:
     """Plans along held-out histories, optimal for the posterior mean and for some draws evenly spread over them."""
     weights = [posterior.mean, *posterior.thinned(config.plans)[0]]
@@ -62,13 +56,7 @@ def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: H
 
 
 def averaged_log_likelihood(pool: PlanPool, w: FloatArray, kappas: FloatArray) -> FloatArray:
-    """``[N]`` log-likelihood of each episode when the chance of every decision is a mean over draws.
-
-    Args:
-        pool: plans along the episodes.
-        w: ``[M, d]`` drawn weights.
-        kappas: ``[M]`` the kappas that go with them.
-    """
+    """``[N]`` log-likelihood of each episode, the chance of every decision a mean over ``w [M, d]``, ``kappas [M]``."""
     taken = pool.batch.actions[pool.batch.mask]
     steps, chance = np.arange(len(taken)), np.zeros(len(taken))
     for weights, kappa in zip(w, kappas, strict=True):
@@ -102,7 +90,7 @@ def held_out_likelihood(
         ValueError: shapes do not match, or a number is no log-probability.
     """
     batch = pool.batch
-    frequencies = constant_chances(train, more=1.0)
+    frequencies = log_chances(constant_chances(train, more=1.0), batch)
     known = None if expert is None else np.log(np.maximum(expert, _TINY))
 
     def said(log_likelihood: FloatArray) -> LogLikelihood:
@@ -114,7 +102,7 @@ def held_out_likelihood(
         cirl=said(action_log_likelihood(pool.q(posterior.mean), batch, [posterior.kappa_mean])[0]),
         averaged=said(averaged_log_likelihood(pool, *posterior.thinned(draws))),
         cloning=said(taken_log_probabilities(cloning, batch)),
-        frequencies=said(taken_log_probabilities(log_chances(frequencies, batch), batch)),
+        frequencies=said(taken_log_probabilities(frequencies, batch)),
         chance=said(taken_log_probabilities(even_log_chances(batch), batch)),
         expert=None if known is None else said(taken_log_probabilities(known, batch)),
     )
@@ -123,6 +111,4 @@ def held_out_likelihood(
 def agreement_over_time(cirl: IntArray, cloning: IntArray, batch: Batch) -> AgreementOverTime:
     """At every step, how many held-out decisions two policies meet by the actions ``[N, T]`` that they would choose."""
     going = batch.mask[:, : int(batch.lengths.max())].sum(axis=0)
-    return AgreementOverTime(
-        tuple(going.tolist()), tuple(accuracy_by_step(cirl, batch)), tuple(accuracy_by_step(cloning, batch))
-    )
+    return AgreementOverTime(tuple(going), *(tuple(accuracy_by_step(chosen, batch)) for chosen in (cirl, cloning)))

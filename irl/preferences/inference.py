@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -49,9 +50,9 @@ class PosteriorConfig:
         return replace(self, budget=max(self.budget // 4, 20 * max(32, 4 * (d + 1))))
 
 
-def judged_episodes(batch: Batch, decisions: int, rng: np.random.Generator) -> Batch:
-    """Whole episodes in a random order, until they hold at least so many decisions (or all)."""
-    order = rng.permutation(len(batch))
+def judged_episodes(batch: Batch, decisions: int, rng: np.random.Generator | None = None) -> Batch:
+    """Whole episodes, in a random order where there is a generator, until they hold so many decisions (or all)."""
+    order = np.arange(len(batch)) if rng is None else rng.permutation(len(batch))
     needed = int(np.searchsorted(np.cumsum(batch.lengths[order]), decisions)) + 1
     return batch.take(order[:needed])
 
@@ -64,7 +65,7 @@ def infer_preferences(
     rng: np.random.Generator,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[PosteriorResult, PlanPool]:
-    """Posterior of the weights from the expert's actions, with plans near its mean added twice.
+    """Posterior of the weights from the expert's actions, and the pool of plans, those near its mean added twice.
 
     Args:
         psi: solves for one w and gives psi along ``batch``.
@@ -73,22 +74,16 @@ def infer_preferences(
         config: how much work.
         rng: plans, bootstrap and draws.
         progress: called with (plans done, plans planned).
-
-    Returns:
-        The posterior, and the pool of plans that it was computed with.
     """
     spread = spread_weights(signs, config.plans, rng)
-    total = len(spread) + _NEAR_ROUNDS * config.near_plans
-    done = 0
+    done = itertools.count(1)
 
     def searched(weights: FloatArray, width: int | None) -> FloatArray:
-        nonlocal done
         found = []
         for w in weights:
             found.append(psi(w, width))
-            done += 1
             if progress is not None:
-                progress(done, total)
+                progress(next(done), len(spread) + _NEAR_ROUNDS * config.near_plans)
         return np.stack(found)
 
     pool = PlanPool(batch, searched(spread, None))
@@ -108,15 +103,9 @@ def judged_preferences(
     rng: np.random.Generator,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[PosteriorResult, PlanPool]:
-    """:func:`infer_preferences` from some of the training episodes (:func:`judged_episodes`).
+    """:func:`infer_preferences` from some of the training episodes, which ``rng`` draws (:func:`judged_episodes`).
 
-    Args:
-        psi: (histories, w ``[d]``, width of the search or None) -> ``[N, T, A, d]`` along them.
-        train: what may be judged.
-        signs: ``[d]`` of -1, 0 (free) and 1.
-        config: how much is judged, and how much work that may be.
-        rng: episodes, plans, bootstrap and draws.
-        progress: called with (plans done, plans planned).
+    ``psi`` gets histories, w ``[d]`` and the width of the search or None, and gives ``[N, T, A, d]`` along them.
     """
     judged = judged_episodes(train, config.decisions, rng)
     return infer_preferences(lambda w, width: psi(judged, w, width), judged, signs, config, rng, progress)

@@ -115,9 +115,18 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
         ValueError: the runs weigh other features, or their ranges have too little in common and ``rescale`` is False.
     """
     b = _in_order(b, a)
-    scale = common_scale(a.feature_map, b.feature_map)
-    if not rescale:
-        _check_alike(a, b, scale)
+    one, two = a.feature_map, b.feature_map
+    # For every feature the smallest range that holds those of both, and what they have in common.
+    scale = FeatureMap(one.features, np.minimum(one.low, two.low), np.maximum(one.high, two.high))
+    both = np.minimum(one.high, two.high) - np.maximum(one.low, two.low)
+    different = np.flatnonzero(both < ALIKE * (scale.high - scale.low))
+    if len(different) and not rescale:
+        i = int(different[0])
+        more = f" (and of {len(different) - 1} more)" if len(different) > 1 else ""
+        raise ValueError(
+            f"a weight is per range, and the ranges of {scale.features[i]!r}{more} have less than {ALIKE:.0%} in "
+            f"common: {_range(one, i)} in {a.run}, {_range(two, i)} in {b.run}; --rescale brings both to one range"
+        )
     notes = _notes(a, b, scale)
     a, b = on_scale(a, scale), on_scale(b, scale)
     ours, theirs = thinned(a.draws), thinned(b.draws)
@@ -127,15 +136,10 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
         if a.bootstrap is not None and b.bootstrap is not None:
             least, most, other = _spread(a.bootstrap[:, i], b.bootstrap[:, i])
             low, high, above = min(low, least), max(high, most), min(above, other, key=lambda p: abs(p - 0.5))
-        one, two = float(a.weights[i]), float(b.weights[i])
-        differences[name] = Difference(one, two, one - two, (low, high), above)
+        w, v = float(a.weights[i]), float(b.weights[i])
+        differences[name] = Difference(w, v, w - v, (low, high), above)
     ranges = zip(scale.features, zip(scale.low.tolist(), scale.high.tolist(), strict=True), strict=True)
     return Comparison(a.run, b.run, differences, dict(ranges), (len(ours), len(theirs)), notes)
-
-
-def common_scale(a: FeatureMap, b: FeatureMap) -> FeatureMap:
-    """For features in the same order, the smallest ranges that hold those of both."""
-    return FeatureMap(a.features, np.minimum(a.low, b.low), np.maximum(a.high, b.high))
 
 
 def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
@@ -152,20 +156,18 @@ def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
         per_row: FloatArray = scaled / np.abs(scaled).sum(axis=-1, keepdims=True)
         return per_row
 
-    bootstrap = None if found.bootstrap is None else converted(found.bootstrap)
     return replace(
         found,
         feature_map=scale,
         weights=converted(found.weights),
         draws=converted(found.draws),
-        bootstrap=bootstrap,
+        bootstrap=None if found.bootstrap is None else converted(found.bootstrap),
     )
 
 
 def thinned(draws: FloatArray) -> FloatArray:
     """At most :data:`MOST_DRAWS` rows, spread evenly over all of them."""
-    rows = evenly_spaced_rows(len(draws), MOST_DRAWS)
-    return draws[rows]
+    return draws[evenly_spaced_rows(len(draws), MOST_DRAWS)]
 
 
 def _spread(ours: FloatArray, theirs: FloatArray) -> tuple[float, float, float]:
@@ -194,19 +196,6 @@ def _in_order(b: Preferences, a: Preferences) -> Preferences:
         draws=b.draws[:, order],
         bootstrap=None if b.bootstrap is None else b.bootstrap[:, order],
     )
-
-
-def _check_alike(a: Preferences, b: Preferences, scale: FeatureMap) -> None:
-    one, two = a.feature_map, b.feature_map
-    both = np.minimum(one.high, two.high) - np.maximum(one.low, two.low)
-    different = np.flatnonzero(both < ALIKE * (scale.high - scale.low))
-    if len(different):
-        i = int(different[0])
-        more = f" (and of {len(different) - 1} more)" if len(different) > 1 else ""
-        raise ValueError(
-            f"a weight is per range, and the ranges of {scale.features[i]!r}{more} have less than {ALIKE:.0%} in "
-            f"common: {_range(one, i)} in {a.run}, {_range(two, i)} in {b.run}; --rescale brings both to one range"
-        )
 
 
 def _notes(a: Preferences, b: Preferences, scale: FeatureMap) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from cirl_gym.diagnostics.calibration import (
     member_predictions,
 )
 from cirl_gym.diagnostics.probe import (
-    FittedClassifier,
     Overlap,
     Support,
     TreatmentProbe,
@@ -168,17 +167,30 @@ def diagnose(
         ValueError: ``steps`` is below 1, or the training episodes are of one patient.
     """
     model, train, test, phi = material.model, material.train, material.test, material.feature_map
+    oracle = None if truth is None else OracleModel(truth.patients.parameters)
     with stage("errors"):
-        factual = _factual(material, truth, steps)
+        exact = None if oracle is None else factual_ahead(oracle, test, phi, steps)
+        factual = ErrorsAhead.of(factual_ahead(model, test, phi, steps), exact, unchanged_ahead(test, phi, steps))
     counterfactual = None
-    if truth is not None:
+    if truth is not None and oracle is not None:
         with stage("flipped actions"):
-            counterfactual = _counterfactual(material, truth, steps)
+            patients = truth.patients
+            flipped = ErrorsAhead.of(*(flipped_ahead(one, test, patients, phi, steps) for one in (model, oracle)))
+            courses = {
+                name: course_gap(model, test.start, constant_futures(patients, action), phi)
+                for action, name in enumerate(test.action_names)
+            }
+            counterfactual = Counterfactual(flipped, counterfactual_error(model, test, oracle, phi), courses)
     with stage("probes"):
         probes = {name: treatment_probe(part, train, test, rng) for name, part in representations(model).items()}
     with stage("propensity"):
         fitted = fit_propensity(train, rng)
-        propensity = _propensity(fitted, train, test, truth)
+        chances = fitted.probabilities(test)
+        propensity = Propensity(
+            estimated=overlap(chances, test),
+            quality=judged(chances, train, test, fitted.inputs(test).shape[-1]),
+            true=None if truth is None else overlap(truth.chances, test),
+        )
     with stage("calibration"):
         predicted = member_predictions(model, test)
         observed, whose = test.next_obs[test.mask], np.nonzero(test.mask)[0]
@@ -206,27 +218,3 @@ def diagnose(
         ends=ends,
         support=supports,
     )
-
-
-def _factual(material: Material, truth: Truth | None, steps: int | None) -> ErrorsAhead:
-    test, phi = material.test, material.feature_map
-    oracle = None if truth is None else factual_ahead(OracleModel(truth.patients.parameters), test, phi, steps)
-    return ErrorsAhead.of(factual_ahead(material.model, test, phi, steps), oracle, unchanged_ahead(test, phi, steps))
-
-
-def _counterfactual(material: Material, truth: Truth, steps: int | None) -> Counterfactual:
-    model, test, phi, patients = material.model, material.test, material.feature_map, truth.patients
-    oracle = OracleModel(patients.parameters)
-    flipped = ErrorsAhead.of(*(flipped_ahead(one, test, patients, phi, steps) for one in (model, oracle)))
-    courses = {
-        name: course_gap(model, test.start, constant_futures(patients, action), phi)
-        for action, name in enumerate(test.action_names)
-    }
-    return Counterfactual(flipped, counterfactual_error(model, test, oracle, phi), courses)
-
-
-def _propensity(fitted: FittedClassifier, train: Batch, test: Batch, truth: Truth | None) -> Propensity:
-    chances = fitted.probabilities(test)
-    quality = judged(chances, train, test, fitted.inputs(test).shape[-1])
-    true = None if truth is None else overlap(truth.chances, test)
-    return Propensity(overlap(chances, test), quality, true)

@@ -59,7 +59,11 @@ def time_windows(
     check_starts(starts)
     spans: list[Span] = list(zip(starts, [*starts[1:], None], strict=True))
     inside = [window_pool(pool, *span) for span in spans]
-    fitted = [i for i, part in enumerate(inside) if part is not None and _enough(part)]
+    fitted = [
+        i
+        for i, part in enumerate(inside)
+        if part and part.batch.n_steps >= FEWEST_DECISIONS and len(set(part.batch.groups)) >= FEWEST_PATIENTS
+    ]
     pool = _with_near_plans(psi, pool, [spans[i] for i in fitted], signs, config, rng)
     posteriors: dict[int, PosteriorResult] = {}
     influence: dict[int, dict[str, FloatArray]] = {}
@@ -73,12 +77,16 @@ def time_windows(
     def recorded(i: int) -> TimeWindow:
         (first, end), part, posterior = spans[i], inside[i], posteriors.get(i)
         both = posterior is not None and i - 1 in posteriors
+        found = None
+        if posterior is not None:
+            kappa = posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)
+            found = WindowWeights(tuple(posterior.mean.tolist()), posterior.intervals, *kappa)
         return TimeWindow(
             from_=first,
             to=None if end is None else end - 1,
             decisions=0 if part is None else part.batch.n_steps,
             patients=0 if part is None else len(set(part.batch.groups)),
-            found=None if posterior is None else _weights(posterior),
+            found=found,
             changes=change(posteriors[i - 1], posteriors[i], influence[i - 1], influence[i]) if both else None,
         )
 
@@ -161,10 +169,6 @@ def _part(pool: PlanPool, span: Span) -> PlanPool:
     return part
 
 
-def _enough(part: PlanPool) -> bool:
-    return part.batch.n_steps >= FEWEST_DECISIONS and len(set(part.batch.groups)) >= FEWEST_PATIENTS
-
-
 def _with_near_plans(
     psi: Psi,
     pool: PlanPool,
@@ -195,8 +199,3 @@ def gain(part: PlanPool, exact: PlanPool, posterior: PosteriorResult) -> float:
     q = (part.q(posterior.mean), exact.q(posterior.mean))
     one, two = (action_log_likelihood(values, part.batch, kappas)[0] for values in q)
     return float(np.abs(two - one).sum() / part.batch.n_steps)
-
-
-def _weights(posterior: PosteriorResult) -> WindowWeights:
-    kappa = (posterior.kappa_low, posterior.kappa_high)
-    return WindowWeights(tuple(posterior.mean.tolist()), posterior.intervals, posterior.kappa_mean, kappa)

@@ -13,10 +13,10 @@ from small_batches import batch_of
 from irl.checks.held_out import (
     HeldOutConfig,
     averaged_log_likelihood,
-    first_episodes,
     held_out_likelihood,
     held_out_plans,
 )
+from irl.preferences.inference import judged_episodes
 from irl.preferences.likelihood import PlanPool, action_log_likelihood
 
 BATCH = batch_of([0, 1], [1], [1, 1, 0])
@@ -89,7 +89,7 @@ class TestHeldOut:
         assert {width for _, width in asked} == {5}
 
     def test_whole_episodes_until_there_are_enough(self):
-        assert [len(first_episodes(BATCH, n)) for n in (1, 2, 3, 4, 6, 999)] == [1, 1, 2, 3, 3, 3]
+        assert [len(judged_episodes(BATCH, n)) for n in (1, 2, 3, 4, 6, 999)] == [1, 1, 2, 3, 3, 3]
 
     def test_impossible_settings(self):
         for changes in ({"decisions": 0}, {"plans": 0}, {"draws": 0}, {"width": 0}):
