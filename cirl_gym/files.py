@@ -57,7 +57,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         ValueError: the file is not JSON; the message names it.
-        OSError: there is no such file, or it may not be read.
+        OSError: it cannot be read.
     """
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
@@ -73,11 +73,10 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, npt.NDArray[
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
-            member = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-            member.compress_type = zipfile.ZIP_DEFLATED
             content = io.BytesIO()
             np.lib.format.write_array(content, np.asarray(array), allow_pickle=False)
-            archive.writestr(member, content.getvalue())
+            member = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            archive.writestr(member, content.getvalue(), zipfile.ZIP_DEFLATED)
     write_bytes(path, buffer.getvalue())
 
 
@@ -111,21 +110,14 @@ class StoredParts:
     line, and neither ends the run or changes its outcome.
 
     Attributes:
-        folder: of the parts; None: nothing is stored.
-        every: seconds between two states of a training that goes on.
+        folder: of the parts, made when the first part is written; None: nothing is stored.
+        every: seconds between two states of a training that goes on; default: :data:`EVERY`.
         after_write: called whenever a part has been written; may write beside it.
     """
 
     def __init__(
         self, folder: Path | None = None, tell: Callable[[str], None] = say, every: float | None = None
     ) -> None:
-        """A folder that is made when the first part is written.
-
-        Args:
-            folder: where; None: nothing is stored.
-            tell: takes the lines.
-            every: seconds between two states of a training that goes on; default: :data:`EVERY`.
-        """
         self.folder = folder
         self.every = EVERY if every is None else every
         self.after_write: Callable[[], object] = lambda: None
@@ -137,13 +129,8 @@ class StoredParts:
     ) -> T:
         """A part that is read where it is stored, and otherwise computed and stored.
 
-        What is computed must draw from generators that nothing else draws from: reading draws nothing.
-
-        Args:
-            name: of the file, with its suffix.
-            compute: makes the part.
-            save: writes it whole, to the path given.
-            load: reads it; raises ValueError where the file is not a whole one.
+        What is computed must draw from generators that nothing else draws from: reading draws nothing. ``name`` is the
+        file's; ``save`` writes it whole, and ``load`` raises a ValueError where it is not a whole one.
         """
         found = self.read(name, load)
         if found is not None:

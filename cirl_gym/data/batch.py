@@ -75,7 +75,17 @@ class Batch:
             object.__setattr__(self, name, tuple(str(value) for value in getattr(self, name)))
         if not self.groups:
             object.__setattr__(self, "groups", self.ids)
-        self._check_names(n, obs.shape[2])
+        d, features, names = obs.shape[2], self.features, self.action_names
+        if len(features) != d or len(set(features)) != d:
+            raise ValueError(f"Batch: features must be {d} different names, got {features}")
+        if len(names) < 2 or len(set(names)) != len(names):
+            raise ValueError(f"Batch: action_names must be at least two different names, got {names}")
+        if len(self.ids) != n or len(self.groups) != n:
+            raise ValueError(f"Batch: ids and groups must be {n} names, got {len(self.ids)} and {len(self.groups)}")
+        if len(set(self.ids)) != n:
+            seen: set[str] = set()
+            twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+            raise ValueError(f"Batch: the id {twice!r} stands for two episodes")
         lengths = _whole_numbers("lengths", np.array(self.lengths))
         if lengths.shape != (n,):
             raise ValueError(f"Batch: lengths must be [{n}], got {lengths.shape}")
@@ -105,38 +115,21 @@ class Batch:
                 f"Batch: action of episode {self.ids[episode]!r}, step {step} is {actions[episode, step]}, "
                 f"not within 0..{self.n_actions - 1}"
             )
+        checked: dict[str, npt.NDArray[Any]] = {"obs": obs, "actions": actions, "lengths": lengths}
+        checked |= {"terminated": flags[0], "truncated": flags[1]}
         if self.allowed is not None:
-            object.__setattr__(self, "allowed", self._checked_masks(np.array(self.allowed), actions, live_actions))
-        checked: list[npt.NDArray[Any]] = [obs, actions, lengths, *flags]
-        for name, array in zip(("obs", "actions", "lengths", "terminated", "truncated"), checked, strict=True):
+            allowed, shape = np.array(self.allowed), [*actions.shape, self.n_actions]
+            if list(allowed.shape) != shape or allowed.dtype != np.bool_:
+                raise ValueError(f"Batch: allowed must be bool {shape}, got {allowed.dtype} {list(allowed.shape)}")
+            checked["allowed"] = allowed | ~live_actions[..., None]
+            for episode, step in _first(~np.take_along_axis(checked["allowed"], actions[..., None], axis=2)[..., 0]):
+                raise ValueError(
+                    f"Batch: episode {self.ids[episode]!r}, step {step}: action "
+                    f"{names[actions[episode, step]]!r} was taken and is not allowed"
+                )
+        for name, array in checked.items():
             array.setflags(write=False)
             object.__setattr__(self, name, array)
-
-    def _checked_masks(self, allowed: npt.NDArray[np.generic], actions: IntArray, live: BoolArray) -> BoolArray:
-        shape = (*actions.shape, self.n_actions)
-        if allowed.shape != shape or allowed.dtype != np.bool_:
-            raise ValueError(f"Batch: allowed must be bool {list(shape)}, got {allowed.dtype} {list(allowed.shape)}")
-        masks: BoolArray = allowed.astype(np.bool_) | ~live[..., None]
-        taken = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0]
-        for episode, step in _first(~taken):
-            raise ValueError(
-                f"Batch: episode {self.ids[episode]!r}, step {step}: action "
-                f"{self.action_names[actions[episode, step]]!r} was taken and is not allowed"
-            )
-        masks.setflags(write=False)
-        return masks
-
-    def _check_names(self, n: int, d: int) -> None:
-        if len(self.features) != d or len(set(self.features)) != d:
-            raise ValueError(f"Batch: features must be {d} different names, got {self.features}")
-        if len(self.action_names) < 2 or len(set(self.action_names)) != len(self.action_names):
-            raise ValueError(f"Batch: action_names must be at least two different names, got {self.action_names}")
-        if len(self.ids) != n or len(self.groups) != n:
-            raise ValueError(f"Batch: ids and groups must be {n} names, got {len(self.ids)} and {len(self.groups)}")
-        if len(set(self.ids)) != n:
-            seen: set[str] = set()
-            twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            raise ValueError(f"Batch: the id {twice!r} stands for two episodes")
 
     def __len__(self) -> int:
         """N, the number of episodes."""
@@ -190,24 +183,15 @@ class Batch:
     def take(self, episodes: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Batch:
         """The chosen episodes, in the order given."""
         rows = np.arange(len(self))[episodes]
-        return self._of(rows, tuple(self.ids[i] for i in rows))
+        return self._of(rows, tuple(self.ids[row] for row in rows))
 
     def resampled(self, episodes: npt.NDArray[np.integer]) -> Batch:
         """The chosen episodes, each as often as it is named; their ids are numbered, so that one drawn twice is two."""
         return self._of(episodes, tuple(f"{self.ids[row]} ({number})" for number, row in enumerate(episodes)))
 
     def _of(self, rows: npt.NDArray[np.integer], ids: tuple[str, ...]) -> Batch:
-        return replace(
-            self,
-            obs=self.obs[rows],
-            actions=self.actions[rows],
-            lengths=self.lengths[rows],
-            terminated=self.terminated[rows],
-            truncated=self.truncated[rows],
-            ids=ids,
-            groups=tuple(self.groups[i] for i in rows),
-            allowed=None if self.allowed is None else self.allowed[rows],
-        )
+        arrays = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **arrays, ids=ids, groups=tuple(self.groups[i] for i in rows))
 
     def padded(self, horizon: int) -> Batch:
         """The same episodes with more padding, up to ``horizon`` actions."""

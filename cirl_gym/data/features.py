@@ -165,10 +165,7 @@ class FeatureMap:
         """Ranges from the smallest to the largest value of each outcome; a constant one gets a range of 1.
 
         What is a distance (``Outside``, ``Above``, ``Below``) has a range from 0 on, whatever its smallest value is.
-
-        Args:
-            batch: what was observed.
-            outcomes: the outcomes that are weighed, as names of features, texts or objects; None: all features.
+        The outcomes are names of features, texts or objects; None: all features.
 
         Raises:
             ValueError: an outcome is none of the batch's features, nor computed of them.
@@ -219,11 +216,6 @@ class FeatureMap:
         return columns
 
     @cached_property
-    def _in_place(self) -> bool:
-        """Every observed feature is an outcome, in the same order: nothing is to be picked."""
-        return self.features == self.of
-
-    @cached_property
     def _picked(self) -> bool:
         """Every outcome is an observed feature: nothing is to be computed."""
         return all(isinstance(outcome, Column) for outcome in self.outcomes)
@@ -243,7 +235,7 @@ class FeatureMap:
             raise ValueError(
                 f"phi is of [.., {len(self.of)}] numbers, one for each of {', '.join(self.of)}; got shape {raw.shape}"
             )
-        if self._in_place:
+        if self.features == self.of:
             values = raw
         else:
             values = raw[..., self.columns] if self._picked else outcome_values(raw, self.outcomes, self.of)

@@ -38,6 +38,11 @@ NUMBERS = ("low", "high", "limit")
 """Arguments that are numbers; the others are columns' names."""
 
 
+def _number(value: float) -> str:
+    """The shortest text that reads as the same number."""
+    return repr(value).removesuffix(".0")
+
+
 class OutcomeFeature:
     """A pure function of the observed features; its arguments are columns' names and, if they are NUMBERS, numbers.
 
@@ -47,20 +52,20 @@ class OutcomeFeature:
 
     least: ClassVar[float | None] = None
     """The value that phi makes 0, where that is known beforehand; None: the least in the data."""
+    counted: ClassVar[str] = "units"
+    """What :attr:`unit` says, with the numbers in braces."""
 
     def __post_init__(self) -> None:
-        """Names of columns are texts; numbers become finite floats without a minus zero."""
         for name, value in tuple(vars(self).items()):
             where = f"{type(self).__name__}: {name}"
-            if name not in NUMBERS:
-                if not isinstance(value, str):
-                    raise ValueError(f"{where} must be a column's name, got {value!r}")
-                continue
-            # A whole number of any size can be compared, but not always converted.
-            number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-            if not number or not abs(value) <= LARGEST:
-                raise ValueError(f"{where} must be a finite number, at most {LARGEST:g} in size, got {value!r}")
-            object.__setattr__(self, name, float(value) + 0.0)
+            if name in NUMBERS:
+                # A whole number of any size can be compared, but not always converted.
+                number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+                if not number or not abs(value) <= LARGEST:
+                    raise ValueError(f"{where} must be a finite number, at most {LARGEST:g} in size, got {value!r}")
+                object.__setattr__(self, name, float(value) + 0.0)  # no minus zero
+            elif not isinstance(value, str):
+                raise ValueError(f"{where} must be a column's name, got {value!r}")
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """Values ``[..]`` of observed features ``[..]`` by name, raw units."""
@@ -85,12 +90,12 @@ class OutcomeFeature:
     @property
     def unit(self) -> str:
         """What is counted, as in "per 2 units above 12"."""
-        return "units"
+        return self.counted.format(**{name: _number(value) for name, value in vars(self).items() if name in NUMBERS})
 
 
 @dataclass(frozen=True)
 class Column(OutcomeFeature):
-    """A column as it is."""
+    """A column as it is, under its own name."""
 
     column: str
 
@@ -114,20 +119,14 @@ class Outside(OutcomeFeature):
 
     column: str
     low: float
-    """Lower end of the range."""
     high: float
-    """Upper end of the range."""
     least: ClassVar[float | None] = 0.0
+    counted: ClassVar[str] = "units outside {low}..{high}"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.low >= self.high:
             raise ValueError(f"{self.name}: the lower end of the range must be below the upper one")
-
-    @property
-    def unit(self) -> str:
-        """Names the range."""
-        return f"units outside {_number(self.low)}..{_number(self.high)}"
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """max(low - x, 0, x - high)."""
@@ -143,11 +142,7 @@ class Above(OutcomeFeature):
     column: str
     limit: float
     least: ClassVar[float | None] = 0.0
-
-    @property
-    def unit(self) -> str:
-        """Names the limit."""
-        return f"units above {_number(self.limit)}"
+    counted: ClassVar[str] = "units above {limit}"
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """max(x - limit, 0)."""
@@ -162,11 +157,7 @@ class Below(OutcomeFeature):
     column: str
     limit: float
     least: ClassVar[float | None] = 0.0
-
-    @property
-    def unit(self) -> str:
-        """Names the limit."""
-        return f"units below {_number(self.limit)}"
+    counted: ClassVar[str] = "units below {limit}"
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """max(limit - x, 0)."""
@@ -176,26 +167,19 @@ class Below(OutcomeFeature):
 
 @dataclass(frozen=True)
 class Change(OutcomeFeature):
-    """The outcome minus what was observed before the action: x_{t+1} - x_t.
-
-    It reads a further observed feature, :func:`before` ``(column)``, which :func:`with_lags`
-    adds to a batch.
+    """The outcome minus what was observed before the action, x_{t+1} - x_t, which :func:`with_lags` adds to a batch.
 
     Over an episode the changes add up to x_T - x_0: with a discount factor near 1 a weight on the change is almost one
     on where the episode ends, and only a smaller factor makes it one on when the change comes.
     """
 
     column: str
+    counted: ClassVar[str] = "units of change"
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The column, and what was observed of it before."""
         return self.column, before(self.column)
-
-    @property
-    def unit(self) -> str:
-        """A difference."""
-        return "units of change"
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """The difference x_{t+1} - x_t."""
@@ -209,11 +193,7 @@ class Product(OutcomeFeature):
 
     a: str
     b: str
-
-    @property
-    def unit(self) -> str:
-        """A product."""
-        return "units of the product"
+    counted: ClassVar[str] = "units of the product"
 
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """The product a b."""
@@ -236,11 +216,6 @@ def outcome_values(
         read = {name: observed[..., place[name]].astype(np.float64, copy=False) for name in outcome.needs}
         values[..., i] = outcome(read)
     return values
-
-
-def _number(value: float) -> str:
-    """The shortest text that reads as the same number."""
-    return repr(value).removesuffix(".0")
 
 
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Outside, Above, Below, Product, Change)}
@@ -344,11 +319,7 @@ def _unreadable(text: str, why: str) -> ValueError:
 
 
 def changing(outcomes: Sequence[str], observed: Sequence[str]) -> tuple[str, ...]:
-    """The columns of which outcomes weigh the change, each once: what :func:`with_lags` is to be given.
-
-    Args:
-        outcomes: names of columns, or texts.
-        observed: names of the observed features.
+    """The columns of which outcomes (names or texts) weigh the change, each once, for :func:`with_lags`.
 
     Raises:
         ValueError: a text cannot be read.
@@ -364,10 +335,6 @@ def with_lags(batch: Batch, names: Sequence[str]) -> Batch:
     that ``Change(NAME)``, the outcome minus it, is a function of the predicted row alone. At the start of an episode
     nothing is known to have changed.
 
-    Args:
-        batch: any.
-        names: features.
-
     Raises:
         ValueError: a name is no feature, or the batch has a feature of the new name.
     """
@@ -382,9 +349,5 @@ def with_lags(batch: Batch, names: Sequence[str]) -> Batch:
                 "that name"
             )
     now = batch.obs[..., [batch.features.index(name) for name in names]]
-    earlier = np.concatenate([now[:, :1], now[:, :-1]], axis=1)
-    return replace(
-        batch,
-        obs=np.concatenate([batch.obs, earlier], axis=-1),
-        features=(*batch.features, *map(before, names)),
-    )
+    obs = np.concatenate([batch.obs, np.concatenate([now[:, :1], now[:, :-1]], axis=1)], axis=-1)
+    return replace(batch, obs=obs, features=(*batch.features, *map(before, names)))

@@ -104,18 +104,10 @@ def returns(batch: Batch, feature_map: FeatureMap, w: FloatArray, gamma: float =
 
 
 def act_along(policy: Policy, batch: Batch, *, deterministic: bool = True) -> IntArray:
-    """What a policy would do along the batch's own histories, whatever it would have done before.
+    """``[N, T]`` what a policy would do along the batch's own histories, zero on padding.
 
-    Every step shows what was observed and, as previous action, the one really taken. The policy's memory is carried
-    from t = 0 on.
-
-    Args:
-        policy: who is asked.
-        batch: the histories.
-        deterministic: handed to the policy.
-
-    Returns:
-        ``[N, T]`` actions, zero on padding.
+    Every step shows what was observed and, as previous action, the one really taken, whatever the policy would have
+    done before. Its memory is carried from t = 0 on.
     """
     n = len(batch)
     chosen = np.zeros_like(batch.actions)

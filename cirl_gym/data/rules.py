@@ -97,7 +97,15 @@ class ActionRules:
         if not self.rules:
             raise ValueError("action rules: there is no rule")
         for rule in self.rules:
-            _check(rule, self.features, self.action_names)
+            for action in (rule.action, *(c.action for c in rule.conditions if isinstance(c, After))):
+                if action not in self.action_names:
+                    raise ValueError(f"rule {rule.name!r}: {_no_action(action, self.action_names)}")
+            for condition in rule.conditions:
+                if not isinstance(condition, After) and condition.column not in self.features:
+                    raise ValueError(
+                        f"rule {rule.name!r}: {condition.column!r} is not a feature; the features are "
+                        f"{', '.join(self.features)}"
+                    )
 
     def allowed(self, obs: Float32Array, previous: IntArray) -> BoolArray:
         """Allowed actions ``[.., A]`` after last observations ``[.., D]``, raw units, and actions before ``[..]``.
@@ -107,8 +115,20 @@ class ActionRules:
         allowed: BoolArray = np.ones((*obs.shape[:-1], len(self.action_names)), dtype=np.bool_)
         for rule in self.rules:
             action = self.action_names.index(rule.action)
-            held = [self._holds(condition, obs, previous) for condition in rule.conditions]
-            forbids = np.logical_and.reduce(held) != rule.unless
+            held: BoolArray = np.ones(obs.shape[:-1], dtype=np.bool_)
+            for condition in rule.conditions:
+                if isinstance(condition, After):
+                    held &= previous == self.action_names.index(condition.action)
+                    continue
+                x = obs[..., self.features.index(condition.column)]
+                # Readings are float32: so must a limit be, or 0.7 would be below 0.7.
+                if isinstance(condition, Above):
+                    held &= x > np.float32(condition.limit)
+                elif isinstance(condition, Below):
+                    held &= x < np.float32(condition.limit)
+                else:
+                    held &= (x < np.float32(condition.low)) | (x > np.float32(condition.high))
+            forbids = held != rule.unless
             others = np.delete(allowed, action, axis=-1).any(axis=-1)
             allowed[..., action] &= ~(forbids & others)
         return allowed
@@ -149,42 +169,14 @@ class ActionRules:
             )
         return replace(batch, allowed=allowed)
 
-    def _holds(self, condition: Condition, obs: Float32Array, previous: IntArray) -> BoolArray:
-        if isinstance(condition, After):
-            return np.asarray(previous == self.action_names.index(condition.action))
-        x = obs[..., self.features.index(condition.column)]
-        # Readings are float32: so must a limit be, or 0.7 would be below 0.7.
-        if isinstance(condition, Above):
-            return np.asarray(x > np.float32(condition.limit))
-        if isinstance(condition, Below):
-            return np.asarray(x < np.float32(condition.limit))
-        return np.asarray((x < np.float32(condition.low)) | (x > np.float32(condition.high)))
-
 
 def among_allowed(scores: npt.NDArray[np.floating], allowed: BoolArray | None) -> npt.NDArray[np.floating]:
     """Scores ``[.., A]`` with minus infinity where an action is not ``allowed`` ``[.., A]``; None: all are."""
     return scores if allowed is None else np.where(allowed, scores, -np.inf)
 
 
-def _check(rule: ActionRule, features: Sequence[str], actions: Sequence[str]) -> None:
-    spoken = [rule.action, *(c.action for c in rule.conditions if isinstance(c, After))]
-    for action in spoken:
-        if action not in actions:
-            raise ValueError(f"rule {rule.name!r}: there is no action {action!r}; the actions are {', '.join(actions)}")
-    for condition in rule.conditions:
-        if not isinstance(condition, After) and condition.column not in features:
-            raise ValueError(
-                f"rule {rule.name!r}: {condition.column!r} is not a feature; the features are {', '.join(features)}"
-            )
-
-
 def read_rules(texts: Sequence[str], features: Sequence[str], action_names: Sequence[str]) -> ActionRules | None:
-    """The rules that texts name, in their order; None if there is no text.
-
-    Args:
-        texts: rules, see :data:`FORM`.
-        features: names of the observed features.
-        action_names: names of the actions.
+    """The rules that texts, written as :data:`FORM` says, name, in their order; None if there is no text.
 
     Raises:
         ValueError: a text cannot be read, or speaks of a feature or action that there is not.
@@ -224,19 +216,15 @@ def _read(text: str, action_names: Sequence[str]) -> ActionRule:
     if cut is None:
         if not cuts:
             raise _unreadable(text, "it has neither when nor unless")
-        name = text[: cuts[0].start()].strip()
-        raise ValueError(f"rule {text!r}: there is no action {name!r}; the actions are {', '.join(action_names)}")
-    conditions = _conditions(text, text[cut.end() :].strip())
-    return ActionRule(text[: cut.start()].strip(), conditions, unless=cut[1] == "unless")
-
-
-def _conditions(text: str, said: str) -> tuple[Condition, ...]:
+        raise ValueError(f"rule {text!r}: {_no_action(text[: cuts[0].start()].strip(), action_names)}")
+    said = text[cut.end() :].strip()
     try:
         body = parsed(said)
     except ValueError as error:
         raise _unreadable(text, str(error)) from error
     parts = body.values if isinstance(body, ast.BoolOp) and isinstance(body.op, ast.And) else [body]
-    return tuple(_condition(text, said, part) for part in parts)
+    conditions = tuple(_condition(text, said, part) for part in parts)
+    return ActionRule(text[: cut.start()].strip(), conditions, unless=cut[1] == "unless")
 
 
 def _condition(text: str, said: str, node: ast.expr) -> Condition:
@@ -254,6 +242,10 @@ def _condition(text: str, said: str, node: ast.expr) -> Condition:
     if not isinstance(found, Above | Below | Outside):
         raise _unreadable(text, f"{segment!r} is no condition")
     return found
+
+
+def _no_action(name: str, names: Sequence[str]) -> str:
+    return f"there is no action {name!r}; the actions are {', '.join(names)}"
 
 
 def _unreadable(text: str, why: str) -> ValueError:
