@@ -94,13 +94,13 @@ def from_long_table(
     """
     import pandas as pd
 
-    from cirl_gym.tables.columns import TableColumns
+    from cirl_gym.tables.columns import TableColumns, check_known
     from cirl_gym.tables.read import from_dataframe
 
     if columns is None:
         features = tuple(str(name) for name in frame.columns if name not in _NAMES)
         columns = TableColumns(*_NAMES[:3], features, *_NAMES[3:])
-    columns.check([str(name) for name in frame.columns])
+    check_known(columns.used, [str(name) for name in frame.columns])
     if not isinstance(columns.action, str):
         return from_dataframe(frame, columns, options)
     action = frame[columns.action]

@@ -112,21 +112,9 @@ class TableColumns:
         others = (self.id, self.time, *self.actions, self.group, self.terminated, self.truncated)
         return tuple(name for name in others if name is not None) + self.features
 
-    def check(self, names: Sequence[str]) -> None:
-        """Check that a table has them all.
-
-        Raises:
-            ValueError: one is not among ``names``.
-        """
-        check_known(self.used, names)
-
 
 def check_known(wanted: Sequence[str], names: Sequence[str]) -> None:
-    """Check that a table with columns ``names`` has those ``wanted``.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """A ValueError where a table with columns ``names`` lacks one of those ``wanted``."""
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise ValueError(f"the table has no column {listed(unknown)}; its columns are {', '.join(map(repr, names))}")
@@ -169,11 +157,7 @@ class TableOptions:
         object.__setattr__(self, "ranges", ranges)
 
     def check(self, features: Sequence[str], static: Sequence[str] = ()) -> None:
-        """Check that every feature that an option names is one, and that what is lagged can change.
-
-        Raises:
-            ValueError: it is not, or it cannot.
-        """
+        """A ValueError where an option names what is no feature, or lags what cannot change."""
         fixed = [feature for feature in self.lag if feature in static]
         if fixed:
             raise ValueError(f"lag: {listed(fixed)} is static, so there is nothing to move to the next row")
@@ -197,16 +181,7 @@ def infer_columns(
 ) -> TableColumns:
     """Find the columns that were not given, by the rules of this module.
 
-    Args:
-        frame: the table, as :func:`~cirl_gym.tables.sheet.read_table` returns it or any other, or its sheet.
-        id: the episode's column; likewise the other names, see :class:`~cirl_gym.tables.columns.TableColumns`.
-        time: when.
-        action: what was decided, one column or several.
-        features: what was observed.
-        group: whom an episode belongs to.
-        terminated: the flag of an end of the process.
-        truncated: the flag of an end of watching.
-        static: features that do not change within an episode; they need not be named among the features as well.
+    The names given are those of :class:`TableColumns`; static features need not be named among the features as well.
 
     Raises:
         ValueError: a given column does not exist, or one that was not given cannot be told; the message names the
@@ -234,7 +209,9 @@ def infer_columns(
         time = _find_time(sheet, id, free)
     free = [name for name in free if name != time]
 
-    last = _last_rows(sheet, id, time)
+    # The latest row of each id (all of them, if it is there twice).
+    times, _ = sheet.times(time)
+    last: BoolArray = np.asarray(times == pd.Series(times).groupby(sheet.codes(id)).transform("max"), dtype=np.bool_)
     ending = _shares_ending(sheet, free, id, last)
     decided = decided or (_find_action(sheet, free, ending),)
     free = [name for name in free if name not in decided]
@@ -253,25 +230,20 @@ def _pairs(a: IntArray, b: IntArray) -> int:
     return len(np.unique(np.stack([a, b]), axis=1).T)
 
 
-def _determines(a: IntArray, b: IntArray) -> bool:
-    return _pairs(a, b) == len(np.unique(a))
-
-
-def _nearly_determines(a: IntArray, b: IntArray) -> bool:
-    # One stay under two patients is a fault of the data, which reading the table will name.
-    return _pairs(a, b) - len(np.unique(a)) <= (1 - _MOST) * len(np.unique(a))
+def _determines(a: IntArray, b: IntArray, most: float = 1.0) -> bool:
+    # Nearly all: one stay under two patients is a fault of the data, which reading the table will name.
+    ids = len(np.unique(a))
+    return _pairs(a, b) - ids <= (1 - most) * ids
 
 
 def _find_id(sheet: Sheet, keys: Sequence[str], free: Sequence[str]) -> str:
     codes = {name: sheet.codes(name) for name in keys}
     # A column that is different in every row names rows, not episodes.
     episodes = {name: code for name, code in codes.items() if len(np.unique(code)) < len(sheet)}
-    finest = [a for a in episodes if all(_nearly_determines(episodes[a], episodes[b]) for b in episodes)]
-    finest.sort(
-        key=lambda a: (not _is(a, EPISODE_NAMES), not all(_determines(episodes[a], episodes[b]) for b in episodes))
-    )
+    finest = [a for a in episodes if all(_determines(episodes[a], episodes[b], _MOST) for b in episodes)]
     if finest:
-        return finest[0]
+        exact = {a: all(_determines(episodes[a], episodes[b]) for b in episodes) for a in finest}
+        return min(finest, key=lambda a: (not _is(a, EPISODE_NAMES), not exact[a]))
     if len(episodes) > 1:
         why = f"neither of {listed(episodes)} has one value of each of the others"
     elif keys:
@@ -286,15 +258,11 @@ def _find_group(sheet: Sheet, id: str, keys: Sequence[str]) -> str | None:
     own = sheet.codes(id)
     if _is(id, PATIENT_NAMES):  # an episode of a patient does not own the patient
         keys = [name for name in keys if _is(name, PATIENT_NAMES)]
-    codes = {name: sheet.codes(name) for name in keys}
-    holding = {name: code for name, code in codes.items() if _nearly_determines(own, code)}
+    holding = {name: sheet.codes(name) for name in keys if _determines(own, sheet.codes(name), _MOST)}
     coarsest = [a for a in holding if all(_determines(holding[b], holding[a]) for b in holding)]
-    coarsest.sort(key=lambda name: not _is(name, PATIENT_NAMES))
-    if coarsest:
-        return coarsest[0]
-    if holding:
+    if holding and not coarsest:
         raise ValueError(f"cannot tell whom an episode belongs to: {listed(holding)} cross each other. Give --group")
-    return None
+    return min(coarsest, key=lambda name: not _is(name, PATIENT_NAMES), default=None)
 
 
 def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
@@ -318,15 +286,6 @@ def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
         others = [name for name in free if tells_apart(name)]
         why = f"no column has a well-known name; columns that tell the rows of {id!r} apart: {listed(others) or 'none'}"
     raise ValueError(f"cannot tell which column is the time: {why}. Give --time")
-
-
-def _last_rows(sheet: Sheet, id: str, time: str) -> BoolArray:
-    """``[R]`` True on the latest row of each id (on all of them, if it is there twice)."""
-    own = sheet.codes(id)
-    values, _ = sheet.times(time)
-    latest = pd.Series(values).groupby(own).transform("max").to_numpy()
-    last: BoolArray = np.asarray(values == latest, dtype=np.bool_)
-    return last
 
 
 def _shares_ending(sheet: Sheet, names: Sequence[str], id: str, last: BoolArray) -> dict[str, float]:
@@ -361,15 +320,10 @@ def _find_action(sheet: Sheet, free: Sequence[str], ending: dict[str, float]) ->
 
 
 def _find_features(sheet: Sheet, free: Sequence[str], last: BoolArray, ending: dict[str, float]) -> list[str]:
-    odd, good = [], []
-    for name in free:
-        why = _why_no_feature(sheet, name, last, ending[name])
-        if why:
-            odd.append(f"{name!r} {why}")
-        else:
-            good.append(name)
-    if odd or not good:
-        why = "; ".join(odd) or "no column is left"
+    doubts = {name: _why_no_feature(sheet, name, last, ending[name]) for name in free}
+    good = [name for name in free if not doubts[name]]
+    if len(good) < len(free) or not good:
+        why = "; ".join(f"{name!r} {doubt}" for name, doubt in doubts.items() if doubt) or "no column is left"
         numeric = listed(good) or "none"
         raise ValueError(f"cannot tell which columns are features: {why}. Give --features (numbers: {numeric})")
     return good

@@ -14,7 +14,7 @@ import numpy as np
 from cirl_gym.data.batch import Batch
 from cirl_gym.tables.columns import LastRow, TableColumns, TableOptions
 from cirl_gym.tables.report import FeatureCounts
-from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, OBSERVED, Rows, action_names
+from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, OBSERVED, Rows
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 MOST_ACTIONS = 50
@@ -53,20 +53,6 @@ class Episodes:
         return live
 
 
-@dataclass(frozen=True)
-class Filled:
-    """Episodes without a gap."""
-
-    batch: Batch
-    """All episodes, training and other."""
-    medians: dict[str, float]
-    """Per feature: of the readings of the training episodes, before anything was carried forward."""
-    indicators: tuple[str, ...]
-    """Features appended to tell where a reading is missing."""
-    features: tuple[FeatureCounts, ...]
-    """What was carried forward and filled, over all episodes."""
-
-
 def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Episodes:
     """Cut sorted rows, one per (id, time), into episodes.
 
@@ -94,7 +80,9 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
     taken = codes[:, :-1][live[:, 1:]]
     present = np.unique(taken)
     values = tuple(rows.action_values[code] for code in present)
-    names = action_names(columns.actions, values)
+    names = tuple(", ".join(map("=".join, zip(columns.actions, row, strict=True))) for row in values)
+    if len(columns.actions) == 1:
+        names = tuple(value for (value,) in values)
     if len(present) < 2:
         raise ValueError(
             f"{columns.action_words}: only one action, {names[0]!r}, is ever taken (with an "
@@ -107,7 +95,7 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
             f"{MOST_ACTIONS} choices; put amounts into classes first"
         )
     actions = np.where(live[:, 1:], np.searchsorted(present, codes[:, :-1]), 0)
-    owners = rows.episode[starts]
+    owners, steps = rows.episode[starts], np.diff(rows.time[index])[np.diff(rows.episode[index]) == 0]
     return Episodes(
         obs=obs,
         state=state,
@@ -120,7 +108,7 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
         groups=tuple(rows.groups[i] for i in owners),
         lone=int((~several).sum()),
         last_actions_dropped=dropped,
-        gaps=_gaps(rows.time[index], rows.episode[index]),
+        gaps=int((steps > 1.5 * np.median(steps)).sum()),
     )
 
 
@@ -189,11 +177,6 @@ def _ends(
     return ended
 
 
-def _gaps(time: FloatArray | IntArray, episode: IntArray) -> int:
-    steps = np.diff(time)[np.diff(episode) == 0]
-    return int((steps > 1.5 * np.median(steps)).sum())
-
-
 def lag_features(episodes: Episodes, features: Sequence[str], lagged: Sequence[str]) -> Episodes:
     """Move the readings of some features to the next row of the episode; the first row then has none."""
     obs, state = episodes.obs.copy(), episodes.state.copy()
@@ -211,37 +194,16 @@ def carry_forward(obs: FloatArray) -> FloatArray:
     return np.take_along_axis(obs, np.maximum.accumulate(index, axis=1), axis=1)
 
 
-def spread(obs: FloatArray, static: Sequence[int]) -> FloatArray:
-    """``[N, T+1, d]`` each missing reading of a static feature replaced by the first one of its episode, if any.
-
-    What never changes is known at t = 0 whenever it was written down.
-    """
-    known = obs.copy()
-    for j in static:
-        column = obs[..., j]
-        first = np.take_along_axis(column, (~np.isnan(column)).argmax(axis=1)[:, None], axis=1)
-        known[..., j] = np.where(np.isnan(column), first, column)
-    return known
-
-
-def training_medians(obs: FloatArray, features: Sequence[str]) -> FloatArray:
-    """``[d]`` medians of the readings ``[n, T+1, d]`` of the training episodes.
-
-    Raises:
-        ValueError: a feature has not one reading there.
-    """
-    rows = obs.reshape(-1, obs.shape[-1])
-    for j, name in enumerate(features):
-        if np.isnan(rows[:, j]).all():
-            raise ValueError(f"column {name!r} has no reading in the training episodes: leave it out of --features")
-    medians: FloatArray = np.nanmedian(rows, axis=0)
-    return medians
-
-
-def fill(episodes: Episodes, columns: TableColumns, training: BoolArray, indicator: bool) -> Filled:
+def fill(
+    episodes: Episodes, columns: TableColumns, training: BoolArray, indicator: bool
+) -> tuple[Batch, dict[str, float], tuple[str, ...], tuple[FeatureCounts, ...]]:
     """Fill every gap; only episodes in ``training [N]`` decide what with.
 
     A static feature takes the value that any row of its episode has, and has no indicator.
+
+    Returns:
+        All episodes without a gap; by feature the median of the training readings, before anything was carried
+        forward; the features appended to tell where a reading is missing; what was carried forward and filled.
 
     Raises:
         ValueError: a feature has no reading in training, or has the name that an indicator needs.
@@ -249,8 +211,17 @@ def fill(episodes: Episodes, columns: TableColumns, training: BoolArray, indicat
     obs, live = episodes.obs, episodes.live
     features, static = columns.features, columns.static
     missing = np.isnan(obs) & live[..., None]
-    medians = training_medians(obs[training], features)
-    carried = carry_forward(spread(obs, [features.index(name) for name in static]))
+    readings = obs[training].reshape(-1, len(features))
+    for j, name in enumerate(features):
+        if np.isnan(readings[:, j]).all():
+            raise ValueError(f"column {name!r} has no reading in the training episodes: leave it out of --features")
+    medians = np.nanmedian(readings, axis=0)
+    known = obs.copy()
+    # What never changes is known at t = 0 whenever it was written down: the first reading of the episode, if any.
+    for j in map(features.index, static):
+        first = np.take_along_axis(obs[..., j], (~np.isnan(obs[..., j])).argmax(axis=1)[:, None], axis=1)
+        known[..., j] = np.where(np.isnan(obs[..., j]), first, obs[..., j])
+    carried = carry_forward(known)
     unknown = np.isnan(carried) & live[..., None]
     complete = np.where(unknown, medians, carried)
     complete[~live] = 0.0
@@ -273,21 +244,8 @@ def fill(episodes: Episodes, columns: TableColumns, training: BoolArray, indicat
         ids=episodes.ids,
         groups=episodes.groups,
     )
-    counts = _counts(episodes.state, missing & ~unknown, unknown, features)
-    return Filled(batch, dict(zip(features, medians.tolist(), strict=True)), names, counts)
-
-
-def _counts(
-    state: IntArray, carried: BoolArray, filled: BoolArray, features: Sequence[str]
-) -> tuple[FeatureCounts, ...]:
-    return tuple(
-        FeatureCounts(
-            name=name,
-            empty=int((state[..., j] == EMPTY).sum()),
-            below=int((state[..., j] == BELOW).sum()),
-            above=int((state[..., j] == ABOVE).sum()),
-            carried=int(carried[..., j].sum()),
-            filled=int(filled[..., j].sum()),
-        )
-        for j, name in enumerate(features)
-    )
+    state = episodes.state
+    of_kind = [state == EMPTY, state == BELOW, state == ABOVE, missing & ~unknown, unknown]
+    totals = np.array([where.sum(axis=(0, 1)) for where in of_kind]).T.tolist()
+    counts = tuple(FeatureCounts(name, *row) for name, row in zip(features, totals, strict=True))
+    return batch, dict(zip(features, medians.tolist(), strict=True)), names, counts

@@ -18,11 +18,11 @@ import pandas as pd
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import with_lags
 from cirl_gym.data.rules import masked
-from cirl_gym.tables.columns import TableColumns, TableOptions, infer_columns
+from cirl_gym.tables.columns import TableColumns, TableOptions, check_known, infer_columns
 from cirl_gym.tables.episodes import Episodes, cut_episodes, fill, lag_features
 from cirl_gym.tables.report import EpisodeCounts, RowCounts, TableReport
 from cirl_gym.tables.rows import blanks_apart, check_static, limit_ranges, merge_duplicates, parse_rows, sort_rows
-from cirl_gym.tables.sheet import Sheet
+from cirl_gym.tables.sheet import Sheet, number
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 CELSIUS = (25.0, 45.0)
@@ -57,13 +57,9 @@ class PreparedTable:
         """
         if not names:
             return self
-        return replace(
-            self,
-            train=with_lags(self.train, names),
-            validation=with_lags(self.validation, names),
-            test=with_lags(self.test, names),
-            report=replace(self.report, before=(*self.report.before, *names)),
-        )
+        train, validation, test = (with_lags(batch, names) for batch in (self.train, self.validation, self.test))
+        report = replace(self.report, before=(*self.report.before, *names))
+        return replace(self, train=train, validation=validation, test=test, report=report)
 
     def masked(self, forbid: Sequence[str]) -> PreparedTable:
         """The same with what rules left to choose from (:func:`cirl_gym.data.rules.masked`) in every batch.
@@ -92,7 +88,7 @@ def from_dataframe(
     Args:
         frame: one row per (id, time), in any order; or its sheet, where columns of it are parsed already.
         columns: which column is what; None: :func:`~cirl_gym.tables.columns.infer_columns`.
-        options: see :class:`~cirl_gym.tables.columns.TableOptions`.
+        options: choices that change what is read.
 
     Returns:
         Episodes in the order of their first rows, and the account.
@@ -103,8 +99,8 @@ def from_dataframe(
     options = options or TableOptions()
     episodes, report = _read(frame, columns, options)
     everything = np.ones(len(episodes.ids), dtype=np.bool_)
-    filled = fill(episodes, report.columns, everything, options.missing_indicator)
-    return filled.batch, replace(report, features=filled.features)
+    batch, _, _, features = fill(episodes, report.columns, everything, options.missing_indicator)
+    return batch, replace(report, features=features)
 
 
 def prepare_table(
@@ -122,31 +118,26 @@ def prepare_table(
     on ``rng`` alone: what stands in the rows of the others changes nothing in the training batch. (Only the list of
     actions is common to all; an action that training never sees is reported.)
 
-    Args:
-        frame: one row per (id, time), in any order; or its sheet, where columns of it are parsed already.
-        columns: which column is what; None: :func:`~cirl_gym.tables.columns.infer_columns`.
-        options: see :class:`~cirl_gym.tables.columns.TableOptions`.
-        rng: draws the split.
-        validation: share of the groups, at least one.
-        test: share of the groups, at least one.
+    The first three arguments are those of :func:`from_dataframe`; ``validation`` and ``test`` are shares of the groups,
+    at least one each, and ``rng`` draws them.
 
     Raises:
         ValueError: as :func:`from_dataframe`; or there are fewer than three groups.
     """
     options = options or TableOptions()
     episodes, report = _read(frame, columns, options)
-    train_part, validation_part, test_part = split_groups(episodes.groups, rng, validation, test)
-    filled = fill(episodes, report.columns, train_part, options.missing_indicator)
-    train = _trimmed(filled.batch.take(train_part))
+    parts = split_groups(episodes.groups, rng, validation, test)
+    batch, medians, indicators, features = fill(episodes, report.columns, parts[0], options.missing_indicator)
+    train, validation_part, test_part = (_trimmed(batch.take(part)) for part in parts)
     unseen = sorted(set(range(train.n_actions)) - set(train.actions[train.mask].tolist()))
     warnings = [f"action {train.action_names[a]!r} is never taken in the training episodes" for a in unseen]
     return PreparedTable(
         train=train,
-        validation=_trimmed(filled.batch.take(validation_part)),
-        test=_trimmed(filled.batch.take(test_part)),
-        report=replace(report, features=filled.features, warnings=(*report.warnings, *warnings)),
-        medians=filled.medians,
-        indicators=filled.indicators,
+        validation=validation_part,
+        test=test_part,
+        report=replace(report, features=features, warnings=(*report.warnings, *warnings)),
+        medians=medians,
+        indicators=indicators,
     )
 
 
@@ -170,13 +161,10 @@ def split_groups(
     held_out = max(round(test * len(names)), 1)
     watched = max(min(round(validation * len(names)), len(names) - held_out - 1), 1)
     held_out = min(held_out, len(names) - watched - 1)
-    part = np.zeros(len(names), dtype=np.int64)
-    order = rng.permutation(len(names))
-    part[order[:held_out]] = 2
-    part[order[held_out : held_out + watched]] = 1
-    of_group = dict(zip(names, part.tolist(), strict=True))
-    side = np.array([of_group[group] for group in groups])
-    return side == 0, side == 1, side == 2
+    place = dict(zip([names[i] for i in rng.permutation(len(names))], range(len(names)), strict=True))
+    places = np.array([place[group] for group in groups])
+    in_test, in_validation = places < held_out, (places >= held_out) & (places < held_out + watched)
+    return ~in_test & ~in_validation, in_validation, in_test
 
 
 def _read(
@@ -187,7 +175,7 @@ def _read(
     if sheet.frame.empty:
         raise ValueError("the table has no rows")
     columns = columns or infer_columns(sheet)
-    columns.check(sheet.columns)
+    check_known(columns.used, sheet.columns)
     options.check(columns.features, columns.static)
     parsed = parse_rows(sheet, columns)
     mixed = mixed_units(parsed.values, parsed.features)
@@ -269,26 +257,19 @@ def action_leaks(episodes: Episodes, features: Sequence[str]) -> list[str]:
     warnings = []
     # Each column of the action on its own: a reading may give one of two decisions away.
     for values in zip(*episodes.action_values, strict=True):
-        codes = np.array([_number(value) for value in values])[taken]
+        codes = np.array([number(value) for value in values], dtype=np.float64)[taken]
         different = list(dict.fromkeys(values))
         actions = np.array([different.index(value) for value in values])[taken]
         for j, name in enumerate(features):
-            said = _leak(episodes.obs[:, :-1, j][live], actions, codes, half)
-            if said:
-                warnings.append(f"feature {name!r} {said}{_ADVICE}")
+            readings = episodes.obs[:, :-1, j][live]
+            known = ~np.isnan(readings)
+            if len(np.unique(readings[known])) > 1 and (readings[known] == codes[known]).all():
+                warnings.append(f"feature {name!r} equals the action of its own row{_ADVICE}")
+            elif half.any() and not half.all():
+                right, frequent = told_by(readings, actions, half), np.bincount(actions).max() / len(actions)
+                if right > _DETERMINED and 1 - right < 0.5 * (1 - frequent):
+                    warnings.append(f"feature {name!r} tells the action of its own row in {right:.1%} of rows{_ADVICE}")
     return list(dict.fromkeys(warnings))
-
-
-def _leak(readings: FloatArray, actions: IntArray, codes: FloatArray, half: BoolArray) -> str:
-    """What a feature ``[n]`` says of the action of its own row; empty if not too much."""
-    known = ~np.isnan(readings)
-    if len(np.unique(readings[known])) > 1 and (readings[known] == codes[known]).all():
-        return "equals the action of its own row"
-    if half.any() and not half.all():
-        right, frequent = told_by(readings, actions, half), np.bincount(actions).max() / len(actions)
-        if right > _DETERMINED and 1 - right < 0.5 * (1 - frequent):
-            return f"tells the action of its own row in {right:.1%} of rows"
-    return ""
 
 
 def told_by(readings: FloatArray, actions: IntArray, half: BoolArray) -> float:
@@ -308,10 +289,3 @@ def told_by(readings: FloatArray, actions: IntArray, half: BoolArray) -> float:
         told = (total[past] - total[first]).argmax(axis=1)
         right += int((told == actions[asked]).sum())
     return right / len(actions)
-
-
-def _number(name: str) -> float:
-    try:
-        return float(name)
-    except ValueError:
-        return float("nan")

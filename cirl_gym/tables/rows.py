@@ -83,19 +83,34 @@ def parse_rows(sheet: Sheet, columns: TableColumns) -> Rows:
     flags = np.full((len(sheet), 2), -1, dtype=np.int64)
     for j, flag in enumerate((columns.terminated, columns.truncated)):
         if flag is not None:
-            flags[:, j], bad = _flags(sheet, flag)
-            faults += bad
-    faults += _half_actions(sheet, columns.actions)
+            cells = sheet.cells(flag)
+            told = [_FLAGS.get(str(cell).strip().lower(), -2) for cell in cells]
+            flags[:, j] = np.where(sheet.missing(flag), -1, told)
+            odd = np.flatnonzero(flags[:, j] == -2)
+            faults += [BadCell(flag, int(i), f"{cells[i]!r} is not 0 or 1") for i in odd]
+    empty = np.stack([sheet.missing(column) for column in columns.actions], axis=1)
+    half = empty.any(axis=1) & ~empty.all(axis=1)
+    faults += [
+        BadCell(column, int(i), f"the action is missing, but not in column {columns.actions[empty[i].argmin()]!r}")
+        for j, column in enumerate(columns.actions)
+        for i in np.flatnonzero(half & empty[:, j])
+    ]
     refuse(faults, own, names)
 
     codes, ids = pd.factorize(np.array(own, dtype=object))
     episode = np.asarray(codes, dtype=np.int64)
-    owners = own if columns.group is None else _complete(sheet, columns.group, names)
+    groups: dict[int, str] = {}
+    for row, owner in enumerate(own if columns.group is None else _complete(sheet, columns.group, names)):
+        if groups.setdefault(codes[row], owner) != owner:
+            raise ValueError(
+                f"column {columns.group!r}, id {own[row]!r}, {names[row]}: the id belongs to {owner!r} here, "
+                f"but to {groups[codes[row]]!r} in an earlier row"
+            )
     action, action_values = _actions(sheet, columns.actions)
     return Rows(
         features=columns.features,
         ids=tuple(ids),
-        groups=_owners(episode, tuple(ids), owners, columns.group or columns.id, names),
+        groups=tuple(groups.values()),
         episode=episode,
         time=time,
         values=values,
@@ -116,80 +131,31 @@ def _complete(sheet: Sheet, column: str, names: RowNames) -> list[str]:
     return [str(text) for text in found]
 
 
-def _owners(
-    episode: IntArray, ids: tuple[str, ...], owners: Sequence[str], column: str, names: RowNames
-) -> tuple[str, ...]:
-    first: dict[int, str] = {}
-    for row, (code, owner) in enumerate(zip(episode.tolist(), owners, strict=True)):
-        if first.setdefault(code, owner) != owner:
-            raise ValueError(
-                f"column {column!r}, id {ids[code]!r}, {names[row]}: the id belongs to {owner!r} here, "
-                f"but to {first[code]!r} in an earlier row"
-            )
-    return tuple(first[code] for code in range(len(ids)))
-
-
-def _flags(sheet: Sheet, column: str) -> tuple[IntArray, list[BadCell]]:
-    missing = sheet.missing(column)
-    cells = sheet.cells(column)
-    found = [-1 if gap else _FLAGS.get(str(c).strip().lower(), -2) for c, gap in zip(cells, missing, strict=True)]
-    flags = np.array(found, dtype=np.int64)
-    return flags, [BadCell(column, int(i), f"{cells[i]!r} is not 0 or 1") for i in np.flatnonzero(flags == -2)]
-
-
-def _half_actions(sheet: Sheet, columns: Sequence[str]) -> list[BadCell]:
-    """The empty cells of rows in which other columns of the action are filled."""
-    missing = np.stack([sheet.missing(column) for column in columns], axis=1)
-    half = missing.any(axis=1) & ~missing.all(axis=1)
-    return [
-        BadCell(column, int(i), f"the action is missing, but not in column {columns[int(missing[i].argmin())]!r}")
-        for j, column in enumerate(columns)
-        for i in np.flatnonzero(half & missing[:, j])
-    ]
-
-
 def _actions(sheet: Sheet, columns: Sequence[str]) -> tuple[IntArray, tuple[tuple[str, ...], ...]]:
     """Codes ``[R]``, -1 where empty, and the values of each column; sorted by the columns, one after the other."""
-    parts = [_choices(sheet, column) for column in columns]
-    codes = np.stack([part[0] for part in parts], axis=1)
-    taken = (codes >= 0).all(axis=1)
-    occurring, place = np.unique(codes[taken], axis=0, return_inverse=True)
-    action = np.full(len(codes), -1, dtype=np.int64)
-    action[taken] = place.reshape(-1)
-    return action, tuple(
-        tuple(part[1][code] for part, code in zip(parts, row, strict=True)) for row in occurring.tolist()
-    )
-
-
-def _choices(sheet: Sheet, column: str) -> tuple[IntArray, tuple[str, ...]]:
-    """Codes ``[R]``, -1 where empty, and the names, sorted: by value if all are numbers, else as texts."""
-    missing = sheet.missing(column)
-    found = [
+    codes = np.full((len(sheet), len(columns)), -1, dtype=np.int64)
+    values: list[list[str]] = []
+    for j, column in enumerate(columns):
         # "1.0" is how pandas writes a 1 in a column with gaps; "01" is a code of its own.
-        None if gap else re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(text).strip())
-        for text, gap in zip(sheet.texts(column), missing, strict=True)
-    ]
-    names = sorted({name for name in found if name is not None})
-    values = {name: number(name) for name in names}
-    if None not in values.values():
-        names.sort(key=lambda name: values[name] or 0.0)
-    index = {name: code for code, name in enumerate(names)}
-    return np.array([-1 if name is None else index[name] for name in found], dtype=np.int64), tuple(names)
-
-
-def action_names(columns: Sequence[str], values: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """What to call actions: the value itself, or with several columns "antibiotic=0, ventilation=1"."""
-    if len(columns) == 1:
-        return tuple(value for (value,) in values)
-    return tuple(", ".join(map("=".join, zip(columns, row, strict=True))) for row in values)
+        found = [
+            None if gap else re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(text).strip())
+            for text, gap in zip(sheet.texts(column), sheet.missing(column), strict=True)
+        ]
+        names = sorted({name for name in found if name is not None})
+        if all(number(name) is not None for name in names):
+            names.sort(key=lambda name: number(name) or 0.0)
+        place = {name: code for code, name in enumerate(names)}
+        codes[:, j] = [-1 if name is None else place[name] for name in found]
+        values.append(names)
+    taken = (codes >= 0).all(axis=1)
+    occurring, inverse = np.unique(codes[taken], axis=0, return_inverse=True)
+    action = np.full(len(codes), -1, dtype=np.int64)
+    action[taken] = inverse.reshape(-1)
+    return action, tuple(tuple(names[code] for names, code in zip(values, row, strict=True)) for row in occurring)
 
 
 def check_static(rows: Rows, static: Sequence[str]) -> None:
-    """Check that static features do not change, for sorted rows.
-
-    Raises:
-        ValueError: one does; the message names column, id, row and both values.
-    """
+    """A ValueError that names column, id, row and both values where a static feature changes, for sorted rows."""
     for name in static:
         column = rows.values[:, rows.features.index(name)]
         known = np.flatnonzero(~np.isnan(column))
@@ -227,15 +193,9 @@ def sort_rows(rows: Rows) -> tuple[Rows, int, int]:
 
 
 def merge_duplicates(rows: Rows, rule: Duplicates, never_average: Sequence[str] = ()) -> tuple[Rows, int, int]:
-    """One row per (id, time), for sorted rows.
+    """One row per (id, time), for sorted rows; how many were the same as another, and how many merged by the rule.
 
-    Args:
-        rows: sorted.
-        rule: what to do with rows of one (id, time) that differ.
-        never_average: features whose mean would mean nothing (mixed units).
-
-    Returns:
-        The rows, how many were dropped as identical to another, and how many were merged by the rule.
+    Features in ``never_average`` (mixed units) have no mean.
 
     Raises:
         ValueError: rows differ and the rule does not settle it; the message lists the ids.
