@@ -1,9 +1,10 @@
-"""What the README says is true: its code runs, its commands and files exist, its figures come out again."""
+"""What README and docs say is true: their code runs, their commands and files exist, their figures come out again."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import pkgutil
 import re
 import shlex
 import sys
@@ -19,26 +20,27 @@ from irl.commands.cli import main
 from irl.result.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+WORDS = "\n".join(PAGES.values())
 HEADINGS = ["Breaking Changes", "New Features", "Bug Fixes", "Documentation", "Others"]
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, text: str = WORDS) -> list[str]:
     """Contents of the fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def commands(program: str) -> list[str]:
     """Every command of a program, from shell blocks and from running text, long lines joined."""
     shown = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
-    prose = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^```.*?^```$", "", WORDS, flags=re.DOTALL | re.MULTILINE)
     shown += re.findall(r"`([^`\n]+)`", prose)
     return [line.removeprefix(".venv/bin/") for line in shown if re.match(rf"(\.venv/bin/)?{program} ", line)]
 
 
-def table_rows(title: str) -> dict[str, list[str]]:
-    """Cells by first cell, of the table whose header begins with ``title``."""
-    body = re.search(rf"^\| {title} \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", README, flags=re.MULTILINE)
+def table_rows(page: str, title: str) -> dict[str, list[str]]:
+    """Cells by first cell, of the table of a page whose header begins with ``title``."""
+    body = re.search(rf"^\| {title} \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", PAGES[page], flags=re.MULTILINE)
     assert body is not None
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.group(1).splitlines()]
     return {row[0]: row[1:] for row in rows}
@@ -57,19 +59,12 @@ def example():
         del sys.modules[spec.name]
 
 
-def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python" in text])
+def test_the_python_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    python = blocks("python")
-    assert len(python) == 4
     names: dict = {}
-    for code in python:
-        exec(compile(code, "README.md", "exec"), names)
-    n, steps = names["train"].actions.shape
-    assert names["what_if"].shape == (n, steps + 1, 2, 2)
-    assert len(capsys.readouterr().out.splitlines()) == 3
-    aggressive, gentle = (names["agent"].mu(w, names["train"].start) for w in ([-0.7, -0.3], [-0.3, -0.7]))
-    assert aggressive[0] < gentle[0]
-    assert aggressive[1] > gentle[1]
+    for code in blocks("python", PAGES[page]):
+        exec(compile(code, page, "exec"), names)
 
 
 def test_make_targets_exist():
@@ -104,7 +99,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
 
 
 def test_options_named_alone_exist(capsys):
-    named = set(re.findall(r"`(--[a-z-]+)", README))
+    named = set(re.findall(r"`(--[a-z-]+)", WORDS))
     shown = ""
     for command in ("demo", "explain", "tune", "compare", "baselines"):
         with pytest.raises(SystemExit) as stop:
@@ -115,33 +110,50 @@ def test_options_named_alone_exist(capsys):
     assert not {option for option in named if f"{option} " not in shown}
 
 
-def test_links_and_paths_exist():
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")]
-    paths = re.findall(r"`([\w.-]+/[\w./-]*)`", README)
-    assert "LICENSE" in links
-    assert "examples/icu_like.csv" in paths
-    generated = ("runs/", ".venv/")
-    missing = [p for p in [*links, *paths] if not p.startswith(generated) and not (ROOT / p).exists()]
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_paths_exist(page):
+    folder = ROOT if page == "README.md" else ROOT / "docs"
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", PAGES[page]) if not link.startswith("https://")]
+    paths = re.findall(r"`([\w.-]+/[\w./-]*)`", PAGES[page])
+    missing = [link for link in links if not (folder / link.split("#")[0]).exists()]
+    missing += [path for path in paths if not path.startswith(("runs/", ".venv/")) and not (ROOT / path).exists()]
     assert not missing
+
+
+def test_modules_named_in_the_docs_exist():
+    named = re.findall(r"`((?:cirl_gym|agents|irl)(?:\.\w+)+)[`(]", WORDS)
+    assert "cirl_gym.interop" in named
+    for name in named:
+        pkgutil.resolve_name(name)
+
+
+def test_every_page_is_linked_and_the_readme_is_short():
+    assert not [page for page in PAGES if page != "README.md" and f"(docs/{page})" not in PAGES["README.md"]]
+    assert len(PAGES["README.md"].splitlines()) <= 150
 
 
 def test_the_table_of_columns_names_the_columns():
     header = (ROOT / "examples" / "icu_like.csv").read_text().splitlines()[0].split(",")
-    named = [name for cell in table_rows("column") for name in re.findall(r"`(\w+)`", cell)]
+    named = [name for cell in table_rows("tables.md", "column") for name in re.findall(r"`(\w+)`", cell)]
     assert [name for name in named if name not in header] == []
     covariates = header[header.index("temperature") : header.index("lactate") + 1]
     assert [name for name in header if name not in covariates] == [n for n in named if n not in covariates]
-    assert f"{len(covariates)} observed covariates" in README
+    assert f"{len(covariates)} observed covariates" in PAGES["tables.md"]
 
 
 def test_the_keys_of_the_result_are_all_named():
+<<<<<<< HEAD:tests/test_readme.py
     named = [key for cell in table_rows("key of `result.json`") for key in re.findall(r"`(\w+)`", cell)]
     assert sorted(named) == sorted(["schema", *Result.__struct_fields__])
+=======
+    named = [key for cell in table_rows("result_json.md", "key of `result.json`") for key in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(["schema", *(field.name for field in fields(Result))])
+>>>>>>> 75cd3c5 (README of one page; docs by subject):tests/test_docs.py
 
 
 @pytest.mark.parametrize("name", ["random", "never treat", "always treat"])
 def test_baseline_returns_come_out_again(example, name):
-    printed = [re.fullmatch(r"(-?[\d.]+) ± ([\d.]+)", cell) for cell in table_rows("policy")[name][:2]]
+    printed = [re.fullmatch(r"(-?[\d.]+) ± ([\d.]+)", cell) for cell in table_rows("benchmarks.md", "policy")[name][:2]]
     patients = example.draw_patients(300, seed=1)  # other patients and noise than the README's
     again = example.simulated_returns(example.treat(example.constant_policies(1)[name], patients, 1, noise=True))
     for text, mean in zip(printed, again, strict=True):
@@ -158,13 +170,13 @@ def test_the_best_plan_earns_the_exact_optimum(example):
         assert returns(played, example.FEATURE_MAP, w, gamma)[0] == pytest.approx(best.values[0, k], abs=1e-9)
 
 
-def test_the_tables_of_the_example_are_those_of_the_readme(example):
+def test_the_tables_of_the_example_are_those_of_the_docs(example):
     """Headers and row names, without the long search and training."""
     patients = example.draw_patients(2, 0)
     optima = np.zeros((2, len(example.CRITERIA), example.PARAMETERS.horizon), dtype=np.int64)
     lines = example.optima_table(patients, optima, 0).splitlines()
-    assert lines[0] in README
-    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(table_rows("w"))
+    assert lines[0] in PAGES["benchmarks.md"]
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(table_rows("benchmarks.md", "w"))
 
 
 @pytest.mark.slow
@@ -173,7 +185,7 @@ def test_the_shown_answer_comes_out_again(tmp_path, monkeypatch):
     (line,) = (line for line in commands("cirl") if "--out runs/icu" in line)
     assert main(shlex.split(line.replace("runs/icu", str(tmp_path)))[1:]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
-    shown = dict(re.findall(r"^ (temperature|wbc|creatinine) +(-\d\.\d+)", blocks("text")[0], re.MULTILINE))
+    shown = dict(re.findall(r"^ (temperature|wbc|creatinine) +(-\d\.\d+)", blocks("text", PAGES["README.md"])[0], re.MULTILINE))
     assert {name: float(value) for name, value in shown.items()} == pytest.approx(
         dict(zip(result["features"], result["weights"], strict=True)), abs=0.02
     )
