@@ -1,121 +1,122 @@
-"""The shape of the code: which package may import which, what an import loads, how long files and functions are."""
+"""The shape of the code, computed from its imports: which package may import which, what an import loads, who prints."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = ("cirl_gym", "agents", "irl")
-FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-TOP = {
-    "irl.pipeline",
-    "irl.checks.quality",
-    "irl.stored_stages",
-    "irl.studies.gammas",
-    "irl.studies.members",
-    "irl.settings",
-    "irl.studies.baselines",
-    "irl.evaluation",
-    "irl.commands.explain",
-    "irl.commands.expert",
-    "irl.commands.tune",
-    "irl.commands.diagnose",
-    "irl.commands.compare",
-    "irl.run",
-    "irl.studies.judge",
-    "irl.commands.baselines",
-    "irl.commands.cli",
+ROOT = Path(__file__).parents[1]
+FILES = sorted(path for package in ("cirl_gym", "agents", "irl") for path in (ROOT / package).rglob("*.py"))
+LAZY_DOORS = {
+    ("cirl_gym.data.batch", "cirl_gym.tables.read"),
+    ("agents.successor.agent", "agents.successor.training"),
 }
-"""The only modules that see all three packages."""
-SHOWING = ("irl.report", "irl.result.result", "irl.stages")
-"""What only the top and the report itself may import: finding something does not depend on how it is shown."""
-WITHOUT_TORCH = {"cirl_gym.outcome_models.oracle"}
-LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+"""``Batch.from_dataframe`` and ``SuccessorAgent.fit``: methods that call what is built on their class, when they are called."""
+PAPER_ALONE = ("irl.max_margin", "irl.preferences", "irl.result", "irl.report")
+"""What works with numbers alone, whoever computed them: these never see agents."""
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def names_imported(tree: ast.Module, module: str, is_package: bool) -> Iterator[str]:
+MODULES = {module_name(path): path for path in FILES}
+
+
+def imports_of(code: str) -> Iterator[str]:
     """Absolute names of all that a module imports, wherever in it the import stands."""
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = module.split(".")
-                kept = len(parents) - node.level + is_package
-                base = ".".join([*parents[:kept], *filter(None, [node.module])])
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            assert not node.level, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def imports_of(path: Path) -> set[str]:
-    return set(names_imported(ast.parse(path.read_text()), module_name(path), path.name == "__init__.py"))
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
 
 
-def within(name: str, module: str) -> bool:
-    return name == module or name.startswith(f"{module}.")
+def module_of(name: str) -> str | None:
+    """The module of ours that an imported name stands in."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or None
 
 
-def offences(modules: Iterator[tuple[str, str]]) -> list[str]:
-    return [f"{module} imports {name}" for module, name in modules]
+IMPORTS = {module: set(imports_of(path.read_text())) for module, path in MODULES.items()}
+ARROWS = {
+    (module, target)
+    for module, names in IMPORTS.items()
+    for target in map(module_of, names)
+    if target is not None and target != module and (module, target) not in LAZY_DOORS
+}
 
 
-def edges(package: str) -> Iterator[tuple[str, str]]:
-    for path in FILES:
-        module = module_name(path)
-        if within(module, package):
-            yield from ((module, name) for name in sorted(imports_of(path)))
+def layers() -> list[str]:
+    """Packages and single modules from top to bottom, as docs/architecture.md lists them."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    block = re.search(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert block is not None
+    return re.findall(r"^(\w[\w.]*)", block.group(1), re.MULTILINE)
+
+
+def layer_of(module: str) -> str | None:
+    found = [layer for layer in layers() if within(module, layer)]
+    return max(found, key=len, default=None)
 
 
 def test_the_walk_sees_every_form_of_import() -> None:
-    code = "import a.b as c\nfrom d import e, f\ndef g():\n    from . import h\n    from ..i import j\n"
-    assert set(names_imported(ast.parse(code), "p.q.r", False)) == {"a.b", "d.e", "d.f", "p.q.h", "p.i.j"}
-    assert set(names_imported(ast.parse("from . import h"), "p.q", True)) == {"p.q.h"}
-    assert ("cirl_gym.data.rollout", "cirl_gym.data.batch.Batch") in set(edges("cirl_gym"))
+    code = "import a.b as c\nfrom d import e, f\ndef g():\n    from h import i\nif TYPE_CHECKING:\n    from j.k import l\n"
+    assert set(imports_of(code)) == {"a.b", "d.e", "d.f", "h.i", "j.k.l"}
+    assert module_of("cirl_gym.data.batch.Batch") == "cirl_gym.data.batch"
+    assert ("cirl_gym.data.rollout", "cirl_gym.data.batch") in ARROWS
+    assert all(door[1] in {module_of(name) for name in IMPORTS[door[0]]} for door in LAZY_DOORS)
 
 
-def test_cirl_gym_imports_neither_agents_nor_irl() -> None:
-    assert not offences(e for e in edges("cirl_gym") if within(e[1], "agents") or within(e[1], "irl"))
+def test_there_is_no_circle_of_modules() -> None:
+    graph: dict[str, set[str]] = {}
+    for module, target in ARROWS:
+        graph.setdefault(module, set()).add(target)
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_agents_do_not_import_irl() -> None:
-    assert not offences(e for e in edges("agents") if within(e[1], "irl"))
+def test_every_arrow_points_down() -> None:
+    order = {layer: place for place, layer in enumerate(layers())}
+    where = {module: layer_of(module) for module in MODULES if module.count(".") or module in order}
+    assert not [module for module, layer in where.items() if layer is None]
+    up = [
+        f"{module} imports {target}"
+        for module, target in ARROWS
+        if module in where and target in where and order[str(where[module])] > order[str(where[target])]
+    ]
+    assert not sorted(up)
 
 
-def test_only_the_top_of_irl_imports_agents() -> None:
-    assert not offences(e for e in edges("irl") if e[0] not in TOP and within(e[1], "agents"))
+@pytest.mark.parametrize("package", PAPER_ALONE)
+def test_what_works_with_numbers_never_sees_agents(package: str) -> None:
+    assert not [a for a in ARROWS if within(a[0], package) and within(a[1], "agents")]
 
 
-def test_finding_does_not_depend_on_showing() -> None:
-    def allowed(module: str) -> bool:
-        return module in TOP or any(within(module, shown) for shown in SHOWING)
-
-    showing = ((module, name) for module, name in edges("irl") if any(within(name, shown) for shown in SHOWING))
-    assert not offences(edge for edge in showing if not allowed(edge[0]))
-
-
-@pytest.mark.parametrize("library", ["torch", "stable_baselines3", "sb3_contrib"])
-def test_heavy_libraries_stay_where_they_belong(library: str) -> None:
-    def allowed(module: str) -> bool:
-        models = within(module, "cirl_gym.outcome_models") and module not in WITHOUT_TORCH
-        return within(module, "agents") or module in TOP or (library == "torch" and models)
-
-    heavy = ((module, name) for package in PACKAGES for module, name in edges(package) if within(name, library))
-    assert not offences(edge for edge in heavy if not allowed(edge[0]))
-
-
-def test_no_module_is_a_drawer_for_everything() -> None:
-    assert not [path for path in FILES if path.stem in ("utils", "util", "helpers", "helper", "common", "misc")]
+def test_only_commands_print() -> None:
+    printing = [
+        f"{module}:{node.lineno}"
+        for module, path in MODULES.items()
+        if not within(module, "irl.commands")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not printing
 
 
 @pytest.mark.parametrize("package", ["cirl_gym", "irl"])
@@ -126,17 +127,5 @@ def test_importing_a_package_loads_nothing_heavy_and_prints_nothing(package: str
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_files_are_short() -> None:
-    assert FILES
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in FILES}
-    assert not {name: lines for name, lines in lengths.items() if lines >= LONGEST_FILE}
-
-
-def test_functions_are_short() -> None:
-    lengths = {
-        f"{module_name(path)}.{node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert not {name: lines for name, lines in lengths.items() if lines >= LONGEST_FUNCTION}
+def test_no_module_is_a_drawer_for_everything() -> None:
+    assert not [path for path in FILES if path.stem in ("utils", "util", "helpers", "helper", "common", "misc")]
