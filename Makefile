@@ -15,11 +15,12 @@ PYTEST := $(BIN)/python -m pytest -n 2
 BENCHMARKS := $(filter-out benchmarks/tianshou_drqn.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint type bench clean
+.PHONY: help install demo test test-slow test-kernels lint type bench clean
 
 help:
 	@echo "make demo       simulate experts, learn what they traded off, compare with the truth"
 	@echo "make test       the test suite; make test-slow: the long experiments"
+	@echo "make test-kernels    the suite as on a processor without AVX-512, then as on one without AVX2"
 	@echo "make lint type  ruff and mypy"
 	@echo "make bench      the scripts in benchmarks/"
 	@echo "make install    only fill .venv; make clean: remove it and every cache"
@@ -37,7 +38,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # One thread: small recurrent networks are slower with more, and results stay the same to the byte.
-demo test test-slow: export OMP_NUM_THREADS = 1
+demo test test-slow test-kernels: export OMP_NUM_THREADS = 1
 
 demo: install
 	$(BIN)/cirl demo $(ARGS)
@@ -48,6 +49,14 @@ test: install
 test-slow: install
 	$(BIN)/python -m pip install --quiet --editable '.[dev,examples]'
 	$(PYTEST) -m slow
+
+# What a sum of floats comes to depends on the processor; tests must hold on any. NumPy refuses to switch off what it
+# was not built for, so it is asked what it has.
+SIMD = $$($(BIN)/python -c "import numpy; found = numpy.show_config('dicts')['SIMD Extensions']['found']; print(*(f for f in found if $(1)))")
+
+test-kernels: install
+	OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 NPY_DISABLE_CPU_FEATURES="$(call SIMD,'512' in f or f == 'X86_V4')" $(PYTEST)
+	OPENBLAS_CORETYPE=Nehalem ATEN_CPU_CAPABILITY=default NPY_DISABLE_CPU_FEATURES="$(call SIMD,True)" $(PYTEST)
 
 lint: install
 	$(BIN)/ruff check .
