@@ -179,7 +179,7 @@ class CounterfactualStart(Start):
     """Whether noise is added to what is observed."""
 
 
-ROWS = 16
+ROWS = 64
 """A model is asked for a multiple of so many rows: the last few of others are added up in another order by matrix
 products, and a row's numbers would not be the same to the last bit alone and among others. (Of networks on some
 processors they are not even so, since matrix products of 16 rows are another routine there.)"""
