@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for package in ("cirl_gym", "agents", "irl") for path in (ROOT / package).rglob("*.py"))
 LAZY_DOORS = {
-    ("cirl_gym.data.batch", "cirl_gym.tables.read"),
+    ("cirl_gym.data.batch", "cirl_gym.tables"),
     ("agents.successor.agent", "agents.successor.training"),
 }
 """``Batch.from_dataframe`` and ``SuccessorAgent.fit``: methods that call what is built on their class, when they are called."""
@@ -56,7 +56,9 @@ ARROWS = {
     (module, target)
     for module, names in IMPORTS.items()
     for target in map(module_of, names)
-    if target is not None and target != module and (module, target) not in LAZY_DOORS
+    if target is not None
+    and target != module
+    and not any(module == door and within(target, behind) for door, behind in LAZY_DOORS)
 }
 
 
@@ -78,7 +80,7 @@ def test_the_walk_sees_every_form_of_import() -> None:
     assert set(imports_of(code)) == {"a.b", "d.e", "d.f", "h.i", "j.k.l"}
     assert module_of("cirl_gym.data.batch.Batch") == "cirl_gym.data.batch"
     assert ("cirl_gym.data.rollout", "cirl_gym.data.batch") in ARROWS
-    assert all(door[1] in {module_of(name) for name in IMPORTS[door[0]]} for door in LAZY_DOORS)
+    assert all(any(within(name, behind) for name in IMPORTS[door]) for door, behind in LAZY_DOORS)
 
 
 def test_there_is_no_circle_of_modules() -> None:
