@@ -1,4 +1,4 @@
-"""The shape of the code, computed from its imports: which package may import which, what an import loads, who prints."""
+"""The shape of the code, computed from its imports: what may import what, what an import loads, who prints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAZY_DOORS = {
     ("cirl_gym.data.batch", "cirl_gym.tables"),
     ("agents.successor.agent", "agents.successor.training"),
 }
-"""``Batch.from_dataframe`` and ``SuccessorAgent.fit``: methods that call what is built on their class, when they are called."""
+"""``Batch.from_dataframe`` and ``SuccessorAgent.fit`` call, when they are called, what is built on their class."""
 PAPER_ALONE = ("irl.max_margin", "irl.preferences", "irl.result", "irl.report")
 """What works with numbers alone, whoever computed them: these never see agents."""
 
@@ -76,7 +76,9 @@ def layer_of(module: str) -> str | None:
 
 
 def test_the_walk_sees_every_form_of_import() -> None:
-    code = "import a.b as c\nfrom d import e, f\ndef g():\n    from h import i\nif TYPE_CHECKING:\n    from j.k import l\n"
+    code = (
+        "import a.b as c\nfrom d import e, f\ndef g():\n    from h import i\nif TYPE_CHECKING:\n    from j.k import l\n"
+    )
     assert set(imports_of(code)) == {"a.b", "d.e", "d.f", "h.i", "j.k.l"}
     assert module_of("cirl_gym.data.batch.Batch") == "cirl_gym.data.batch"
     assert ("cirl_gym.data.rollout", "cirl_gym.data.batch") in ARROWS

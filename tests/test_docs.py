@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cirl_gym import Batch
 from cirl_gym.data.rollout import returns
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.worlds.exact import optimum
@@ -20,7 +21,8 @@ from irl.commands.cli import main
 from irl.result.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in FILES}
 WORDS = "\n".join(PAGES.values())
 HEADINGS = ["Breaking Changes", "New Features", "Bug Fixes", "Documentation", "Others"]
 
@@ -62,6 +64,7 @@ def example():
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python" in text])
 def test_the_python_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Batch.load(ROOT / "cirl_gym" / "packaged" / "batch.npz").take(np.arange(60)).save("batch.npz")
     names: dict = {}
     for code in blocks("python", PAGES[page]):
         exec(compile(code, page, "exec"), names)
@@ -142,13 +145,9 @@ def test_the_table_of_columns_names_the_columns():
 
 
 def test_the_keys_of_the_result_are_all_named():
-<<<<<<< HEAD:tests/test_readme.py
-    named = [key for cell in table_rows("key of `result.json`") for key in re.findall(r"`(\w+)`", cell)]
+    cells = table_rows("result_json.md", "key of `result.json`")
+    named = [key for cell in cells for key in re.findall(r"`(\w+)`", cell)]
     assert sorted(named) == sorted(["schema", *Result.__struct_fields__])
-=======
-    named = [key for cell in table_rows("result_json.md", "key of `result.json`") for key in re.findall(r"`(\w+)`", cell)]
-    assert sorted(named) == sorted(["schema", *(field.name for field in fields(Result))])
->>>>>>> 75cd3c5 (README of one page; docs by subject):tests/test_docs.py
 
 
 @pytest.mark.parametrize("name", ["random", "never treat", "always treat"])
@@ -185,7 +184,8 @@ def test_the_shown_answer_comes_out_again(tmp_path, monkeypatch):
     (line,) = (line for line in commands("cirl") if "--out runs/icu" in line)
     assert main(shlex.split(line.replace("runs/icu", str(tmp_path)))[1:]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
-    shown = dict(re.findall(r"^ (temperature|wbc|creatinine) +(-\d\.\d+)", blocks("text", PAGES["README.md"])[0], re.MULTILINE))
+    (text, *_) = blocks("text", PAGES["README.md"])
+    shown = dict(re.findall(r"^ (temperature|wbc|creatinine) +(-\d\.\d+)", text, re.MULTILINE))
     assert {name: float(value) for name, value in shown.items()} == pytest.approx(
         dict(zip(result["features"], result["weights"], strict=True)), abs=0.02
     )
