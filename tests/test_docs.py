@@ -89,7 +89,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.commands.baselines.baselines_run", lambda run, *_: ran.append(("baselines", str(run))))
     monkeypatch.setattr("irl.commands.tune.tune", lambda data, *rest: ran.append(("tune", str(rest[-1]))))
     monkeypatch.setattr("cirl_gym.tuning.search.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
-    lines = [line for line in commands("cirl") if not line.endswith("--help")]
+    lines = [line for line in commands("cirl") if len(line.split()) > 2]  # not where a command is only named
     lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]
     for line in lines:
         assert main(shlex.split(line.replace("TABLE", "examples/icu_like.csv"))[1:]) == 0, line
