@@ -19,7 +19,7 @@ from irl.checks.metrics import RETURN_EPISODES
 from irl.commands.options import BaselinesOptions
 from irl.pipeline import Study
 from irl.report.comparison import report_of_baselines
-from irl.report.renderers import show
+from irl.report.section import show
 from irl.result.baselines import METHODS, Baselines, Row, chosen_methods
 from irl.result.codec import SCHEMA, plain, restored
 from irl.result.result import installed_versions

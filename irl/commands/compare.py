@@ -8,7 +8,7 @@ from rich.console import Console
 
 from irl.commands.options import CompareOptions
 from irl.report.comparison import report_of_comparison
-from irl.report.renderers import show
+from irl.report.section import show
 from irl.run import Run
 from irl.studies.comparison import Comparison, compare
 

@@ -20,7 +20,7 @@ from cirl_gym.worlds.exact import Patients, PatientsWorld
 from cirl_gym.wrappers.learned_reward import LinearReward
 from irl.commands.options import DiagnoseOptions
 from irl.report.diagnosis import report_of_diagnosis
-from irl.report.renderers import render, show
+from irl.report.section import render, show
 from irl.run import Run
 from irl.stages import stages
 from irl.studies.diagnosis import Diagnosis, Material, Truth, diagnose

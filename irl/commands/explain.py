@@ -20,9 +20,9 @@ from cirl_gym.tables.read import prepare_table
 from irl.commands.options import DemoOptions, ExplainOptions, fit_config
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit, simulate
-from irl.report.renderers import render, show
+from irl.report.drawing import imagine
 from irl.report.run import report_of
-from irl.report.what_if import imagine
+from irl.report.section import render, show
 from irl.result.result import Result, installed_versions
 from irl.run import Run
 from irl.settings import DemoConfig, ExplainConfig, chosen_outcomes

@@ -7,25 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from cirl_gym.diagnostics.calibration import Coverage
-from irl.report.drawing import BLUE, GREY, ORANGE, legend, svg, tidy
-from irl.report.section import (
-    Details,
-    Line,
-    Paragraph,
-    Part,
-    Picture,
-    Report,
-    Section,
-    Table,
-    explained,
-    percent,
-    short,
-)
-from irl.studies.diagnosis import Counterfactual, Diagnosis, ErrorsAhead
+from cirl_gym.outcome_models.errors import PredictionError
+from irl.report.drawing import BLUE, GREY, ORANGE, svg
+from irl.report.section import Details, Line, Part, Picture, Report, Section, Table, explained, percent, short
+from irl.studies.diagnosis import Diagnosis, ErrorsAhead
 
 FACTUAL, FLIPPED = 1.05, 1.1
 """Up to this ratio to the error of noise alone, one step ahead, predictions count as good as the data allow."""
@@ -42,25 +29,18 @@ COURSE = 0.05
 
 def verdicts(found: Diagnosis) -> tuple[str, ...]:
     """One sentence or two for each part of a diagnosis."""
-    return (
-        *_errors(found),
-        *_probes(found),
-        _overlap(found),
-        *_intervals(found),
-        _ends(found),
-        *_support(found),
-    )
+    return (*_of_errors(found), *_of_treatment(found), *_of_calibration(found), *_of_support(found))
 
 
-def _errors(found: Diagnosis) -> list[str]:
-    sentences = [*_beside_noise("for actions that were taken", found.factual, FACTUAL)]
+def _of_errors(found: Diagnosis) -> list[str]:
+    sentences = _beside_noise("for actions that were taken", found.factual, FACTUAL)
     if found.counterfactual is None:
-        sentences += _beside_unchanged(found.factual)
-        sentences.append(
+        return [
+            *sentences,
+            *_beside_unchanged(found.factual),
             "Whether predictions for actions not taken are right cannot be checked on a table: nobody saw what would "
-            "have followed."
-        )
-        return sentences
+            "have followed.",
+        ]
     flipped = found.counterfactual.flipped
     sentences += _beside_noise("for actions that were not taken", flipped, FLIPPED)
     ratios = [
@@ -110,78 +90,81 @@ def _beside_unchanged(errors: ErrorsAhead) -> list[str]:
     return [f"One step ahead the model's error is {ratio:.2f} times that of {NOTHING}; it is the smaller one {where}."]
 
 
-def _probes(found: Diagnosis) -> list[str]:
+def _of_treatment(found: Diagnosis) -> list[str]:
+    """Whether the model's state tells the action, and how often some action was rare."""
+    sentences = []
     name = "representation" if "representation" in found.probes else next(iter(found.probes))
     probe = found.probes[name]
-    gain = probe.accuracy - probe.majority
-    told = f"{percent(probe.accuracy)} of held-out actions; the most frequent one alone {percent(probe.majority)}"
-    if probe.n < FEWEST:
-        return []
-    if gain > 2 * probe.standard_error:
-        balanced = ": it is not balanced" if name == "representation" else ""
-        return [f"The action can be told from the model's {name} ({told}){balanced}."]
-    return [f"A fresh classifier does not clearly tell the action from the model's {name} ({told})."]
-
-
-def _overlap(found: Diagnosis) -> str:
+    if probe.n >= FEWEST:
+        told = f"{percent(probe.accuracy)} of held-out actions; the most frequent one alone {percent(probe.majority)}"
+        if probe.accuracy - probe.majority > 2 * probe.standard_error:
+            balanced = ": it is not balanced" if name == "representation" else ""
+            sentences.append(f"The action can be told from the model's {name} ({told}){balanced}.")
+        else:
+            sentences.append(f"A fresh classifier does not clearly tell the action from the model's {name} ({told}).")
     known = found.propensity.true or found.propensity.estimated
     kind = "a true" if found.propensity.true else "an estimated"
-    return (
+    sentences.append(
         f"At {percent(known.any)} of the steps some action had {kind} probability below {known.threshold:g}: what the "
         "model says of it there rests on its form, not on data."
     )
+    return sentences
 
 
-def _intervals(found: Diagnosis) -> list[str]:
+def _of_calibration(found: Diagnosis) -> list[str]:
+    """Whether the intervals nearest to 90 % hold what they promise, and ends come as often as predicted."""
+    sentences = []
     entry = min(found.intervals, key=lambda one: abs(one.level - 0.9), default=None)
-    if entry is None:
-        return []
-    share, n = _judged(entry)
-    if n < FEWEST:
-        return []
-    tolerance = max(OFF, 2 * entry.standard_error)
-    held = f"the {100 * entry.level:g} % intervals hold {percent(share)} of the outcomes"
-    where = "" if entry.free is None else " that no limit is near"
-    if abs(share - entry.level) <= tolerance:
-        return [f"Intervals hold what they promise: {held}{where}."]
-    return [f"Intervals are too {'narrow' if share < entry.level else 'wide'}: {held}{where}."]
-
-
-def _judged(entry: Coverage) -> tuple[float, int]:
-    return (entry.pooled, entry.n) if entry.free is None else (entry.free, entry.n_free)
-
-
-def _ends(found: Diagnosis) -> str:
+    if entry is not None:
+        share, n = (entry.pooled, entry.n) if entry.free is None else (entry.free, entry.n_free)
+        held = f"the {100 * entry.level:g} % intervals hold {percent(share)} of the outcomes"
+        held += "" if entry.free is None else " that no limit is near"
+        if n >= FEWEST and abs(share - entry.level) <= max(OFF, 2 * entry.standard_error):
+            sentences.append(f"Intervals hold what they promise: {held}.")
+        elif n >= FEWEST:
+            sentences.append(f"Intervals are too {'narrow' if share < entry.level else 'wide'}: {held}.")
     ends = found.ends
     counted = f"{ends.expected:.1f} ends expected, {ends.observed} observed in {ends.n:,} steps"
     # Below one the normal approximation means nothing; an end more or less never speaks against a model.
     off = abs(ends.expected - ends.observed) > max(2 * ends.deviation, 1.0)
-    return f"Ends of episodes {'do not come' if off else 'come'} as often as predicted: {counted}."
+    return [*sentences, f"Ends of episodes {'do not come' if off else 'come'} as often as predicted: {counted}."]
 
 
-def _support(found: Diagnosis) -> list[str]:
+def _of_support(found: Diagnosis) -> list[str]:
     leaving = [f"{name} ({percent(one.outside)})" for name, one in found.support.items() if one.outside > LEAVES]
     rare = [f"{name} ({percent(one.rare)})" for name, one in found.support.items() if one.rare > LEAVES]
-    sentences = []
-    if leaving:
-        sentences.append(f"Predicted outcomes leave the data's range under these policies: {', '.join(leaving)}.")
-    else:
-        sentences.append(
-            f"No policy tried takes predicted outcomes out of the data's range in over {percent(LEAVES)} of steps."
-        )
+    sentences = [
+        f"Predicted outcomes leave the data's range under these policies: {', '.join(leaving)}."
+        if leaving
+        else f"No policy tried takes predicted outcomes out of the data's range in over {percent(LEAVES)} of steps."
+    ]
     if rare:
         sentences.append(f"Shares of steps with an action that the experts would hardly ever take: {', '.join(rare)}.")
     return sentences
 
 
 def report_of_diagnosis(found: Diagnosis, folder: Path | None = None) -> Report:
-    """The sentences and the numbers behind them.
-
-    Args:
-        found: what was found.
-        folder: where its files were written; None says nothing about files.
-    """
-    sections = [_errors_section(found), _treatment_section(found), _calibration_section(found), _support_section(found)]
+    """The sentences and the numbers behind them; ``folder``: where its files were written, if that is to be said."""
+    support = Table.of(
+        "Roll-outs in the model",
+        {
+            "policy": found.support,
+            "outside the data's range": (percent(one.outside) for one in found.support.values()),
+            "rare actions": (percent(one.rare) for one in found.support.values()),
+            "mean length": (f"{one.steps:.1f}" for one in found.support.values()),
+        },
+    )
+    says = (
+        "Policies acting in the model from the first observations of the held-out episodes: at how many of their steps "
+        "an outcome leaves the range of the training data, and at how many the experts would hardly ever have done the "
+        f"same (estimated propensity below {found.propensity.estimated.threshold}). Predictions there are extrapolated."
+    )
+    sections = [
+        _errors_section(found),
+        _treatment_section(found),
+        _calibration_section(found),
+        Section("support", "Where roll-outs go", (says, support), (support,)),
+    ]
     if folder is not None:
         written = Line(f"Written to {folder}: diagnostics.html, diagnostics.json")
         sections.append(Section("files", "Files", terminal=(written,)))
@@ -191,10 +174,14 @@ def report_of_diagnosis(found: Diagnosis, folder: Path | None = None) -> Report:
 def _errors_section(found: Diagnosis) -> Section:
     both = found.counterfactual
     factual = _error_table("Errors for the actions that were taken", found.factual)
-    scaled = Table(
+    scaled = Table.of(
         "Ranges by which outcomes are scaled",
-        ["outcome", "becomes 0", "becomes 1", "range"],
-        [[name, short(low), short(high), short(high - low)] for name, (low, high) in found.normaliser.items()],
+        {
+            "outcome": found.normaliser,
+            "becomes 0": (short(low) for low, _ in found.normaliser.values()),
+            "becomes 1": (short(high) for _, high in found.normaliser.values()),
+            "range": (short(high - low) for low, high in found.normaliser.values()),
+        },
     )
     terms = explained(
         f"From every history of {found.episodes['test']} held-out episodes, the model is rolled ahead on its own "
@@ -215,16 +202,24 @@ def _errors_section(found: Diagnosis) -> Section:
     )
     page: list[Part] = [Picture(partial(errors_svg, found)), terms, factual]
     shown = [_for_terminal(factual, "Errors for the actions taken"), scaled.titled("Scaled by")]
-    by_feature: tuple[Part, ...] = _feature_tables("Actions taken", found, found.factual)
+    by_feature = _feature_tables("Actions taken", found, found.factual)
     if both is not None:
-        flipped, paths = _error_table("Errors for the other actions", both.flipped), _mean_paths(found, both)
+        flipped = _error_table("Errors for the other actions", both.flipped)
+        courses = Table(
+            "Mean courses in the model against the simulator, in ranges",
+            ["policy", *(f"{name}, largest gap" for name in found.outcomes), "steps compared"],
+            [
+                [f"always {name}", *map("{} at {}".format, map(percent, one.largest), one.step), str(one.steps)]
+                for name, one in both.courses.items()
+            ],
+        )
         true = (
             "Against the true expectation, which has no noise in it, predictions one step ahead for the actions not "
             f"taken are off by {both.expected.pooled:.4g}."
         )
-        page += [flipped, Paragraph(true), paths]
+        page += [flipped, true, courses]
         shown.insert(1, _for_terminal(flipped, "Errors for the other actions, same patients and noise"))
-        shown.append(paths.titled("Mean courses against the simulator, in ranges"))
+        shown.append(courses.titled("Mean courses against the simulator, in ranges"))
         by_feature += _feature_tables("Other actions", found, both.flipped)
     page += [scaled, Details("Feature by feature", by_feature)]
     return Section("errors", "Errors of predicted outcomes", tuple(page), tuple(shown))
@@ -232,21 +227,20 @@ def _errors_section(found: Diagnosis) -> Section:
 
 def _error_table(title: str, errors: ErrorsAhead) -> Table:
     """Steps ahead, pooled errors on the scale of phi, number of predictions."""
-    head = ["steps ahead", "model"]
-    if errors.oracle is not None:
-        head += ["noise alone", "ratio"]
-    if errors.unchanged is not None:
-        head.append("nothing changes")
-    rows = []
-    for k, error in enumerate(errors.model):
-        row = [str(k + 1), f"{error.pooled:.4f}"]
-        if errors.oracle is not None and errors.ratio is not None:
-            ratio = errors.ratio[k]
-            row += [f"{errors.oracle[k].pooled:.4f}", "" if ratio is None else f"{ratio:.3f}"]
-        if errors.unchanged is not None:
-            row.append(f"{errors.unchanged[k].pooled:.4f}")
-        rows.append([*row, f"{error.n:,}"])
-    return Table(title, [*head, "predictions"], rows)
+
+    def pooled(part: Sequence[PredictionError] | None) -> list[str] | None:
+        return None if part is None else [f"{error.pooled:.4f}" for error in part]
+
+    ratio = errors.ratio
+    columns = {
+        "steps ahead": [str(k) for k in range(1, len(errors.model) + 1)],
+        "model": pooled(errors.model),
+        "noise alone": pooled(errors.oracle),
+        "ratio": None if ratio is None else ["" if one is None else f"{one:.3f}" for one in ratio],
+        "nothing changes": pooled(errors.unchanged),
+        "predictions": [f"{error.n:,}" for error in errors.model],
+    }
+    return Table.of(title, columns)
 
 
 def _for_terminal(errors: Table, title: str) -> Table:
@@ -256,55 +250,42 @@ def _for_terminal(errors: Table, title: str) -> Table:
     return Table(f"{title} (roots of mean squares, outcomes scaled)", errors.head, rows)
 
 
-def _feature_tables(title: str, found: Diagnosis, errors: ErrorsAhead) -> tuple[Table, Table]:
+def _feature_tables(title: str, found: Diagnosis, errors: ErrorsAhead) -> tuple[Part, ...]:
     """Steps ahead, error of every feature: scaled by phi's ranges, and in raw units."""
-
-    def table(kind: str, features: Sequence[str], values: Sequence[Sequence[float]]) -> Table:
-        rows = [[str(k), *map(short, of_step)] for k, of_step in enumerate(values, start=1)]
-        return Table(f"{title}, {kind}", ["steps ahead", *features], rows)
-
+    scaled = [[str(k), *map(short, error.scaled)] for k, error in enumerate(errors.model, start=1)]
+    raw = [[str(k), *map(short, error.raw)] for k, error in enumerate(errors.model, start=1)]
     return (
-        table("scaled", found.outcomes, [error.scaled for error in errors.model]),
-        table("raw units", found.features, [error.raw for error in errors.model]),
+        Table(f"{title}, scaled", ["steps ahead", *found.outcomes], scaled),
+        Table(f"{title}, raw units", ["steps ahead", *found.features], raw),
     )
-
-
-def _mean_paths(found: Diagnosis, both: Counterfactual) -> Table:
-    """Policy, largest gap of every outcome between mean paths, and when."""
-    rows = [
-        [
-            f"always {name}",
-            *(f"{percent(gap)} at {step}" for gap, step in zip(one.largest, one.step, strict=True)),
-            str(one.steps),
-        ]
-        for name, one in both.courses.items()
-    ]
-    head = ["policy", *(f"{name}, largest gap" for name in found.outcomes), "steps compared"]
-    return Table("Mean courses in the model against the simulator, in ranges", head, rows)
 
 
 def _treatment_section(found: Diagnosis) -> Section:
     probes = {**found.probes, "history": found.propensity.quality}
-    told = [
-        [
-            name,
-            percent(probe.accuracy),
-            percent(probe.majority),
-            f"{100 * (probe.accuracy - probe.majority):.1f} ± {100 * probe.standard_error:.1f}",
-            f"{probe.log_loss:.3f}",
-            f"{probe.base_log_loss:.3f}",
-        ]
-        for name, probe in probes.items()
-    ]
-    head = ["seen", "accuracy", "most frequent", "gain, points", "log-loss", "of frequencies"]
-    classifier = Table("A fresh classifier of the action", head, told)
+    gains = (f"{100 * (one.accuracy - one.majority):.1f} ± {100 * one.standard_error:.1f}" for one in probes.values())
+    classifier = Table.of(
+        "A fresh classifier of the action",
+        {
+            "seen": probes,
+            "accuracy": (percent(one.accuracy) for one in probes.values()),
+            "most frequent": (percent(one.majority) for one in probes.values()),
+            "gain, points": gains,
+            "log-loss": (f"{one.log_loss:.3f}" for one in probes.values()),
+            "of frequencies": (f"{one.base_log_loss:.3f}" for one in probes.values()),
+        },
+    )
     estimated, true = found.propensity.estimated, found.propensity.true
-    known = [estimated, *([] if true is None else [true])]
-    rare = [["the action taken", *(percent(one.taken) for one in known)]]
-    rare.append(["any action", *(percent(one.any) for one in known)])
-    rare += [[f"action {name}", *(percent(one.by_action[a]) for one in known)] for a, name in enumerate(found.actions)]
-    head = [f"propensity below {estimated.threshold:g}", "estimated", *([] if true is None else ["true"])]
-    overlap = Table("Overlap: share of steps", head, rare)
+    overlap = Table.of(
+        "Overlap: share of steps",
+        {
+            f"propensity below {estimated.threshold:g}": [
+                *("the action taken", "any action"),
+                *(f"action {name}" for name in found.actions),
+            ],
+            "estimated": map(percent, (estimated.taken, estimated.any, *estimated.by_action)),
+            "true": None if true is None else map(percent, (true.taken, true.any, *true.by_action)),
+        },
+    )
     terms = explained(
         "How well a fresh classifier, trained on the training episodes, names the actions of held-out patients from "
         "what it sees: the state that the model keeps of a history, or the parts of it: the window of last "
@@ -314,7 +295,7 @@ def _treatment_section(found: Diagnosis) -> Section:
         "itself and the time: its probabilities are the propensities of the next table.",
         "Another classifier might find more.",
     )
-    between = Paragraph("Where an action had next to no chance, the data hold next to nothing about it.")
+    between = "Where an action had next to no chance, the data hold next to nothing about it."
     shown = (classifier.titled("Which action was taken"), overlap.titled("Overlap, share of steps"))
     return Section("treatment", "Which action was taken", (terms, classifier, between, overlap), shown)
 
@@ -351,25 +332,14 @@ def _calibration_section(found: Diagnosis) -> Section:
     )
     page = (
         Picture(partial(calibration_svg, found)),
-        Paragraph(f"{source} {limits}"),
+        f"{source} {limits}",
         intervals,
-        Paragraph(counted),
+        counted,
         ends,
     )
     # Every feature's share is on the page.
     shown = (Table("Intervals", head[:3], [row[:3] for row in inside]), ends)
     return Section("calibration", "Calibration", page, shown)
-
-
-def _support_section(found: Diagnosis) -> Section:
-    rows = [[name, percent(one.outside), percent(one.rare), f"{one.steps:.1f}"] for name, one in found.support.items()]
-    table = Table("Roll-outs in the model", ["policy", "outside the data's range", "rare actions", "mean length"], rows)
-    says = (
-        "Policies acting in the model from the first observations of the held-out episodes: at how many of their steps "
-        "an outcome leaves the range of the training data, and at how many the experts would hardly ever have done the "
-        f"same (estimated propensity below {found.propensity.estimated.threshold}). Predictions there are extrapolated."
-    )
-    return Section("support", "Where roll-outs go", (Paragraph(says), table), (table,))
 
 
 def errors_svg(found: Diagnosis) -> str:
@@ -393,28 +363,26 @@ def errors_svg(found: Diagnosis) -> str:
         axes.set_title(title, loc="left", fontsize=10)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("error")
-        tidy(axes, "y")
 
-    def draw(figure: Figure) -> None:
-        every = figure.subplots(len(panels), 1, squeeze=False, sharex=True).ravel()
+    def draw(*every: Axes) -> None:
         for axes, (title, errors) in zip(every, panels.items(), strict=True):
             panel(axes, title, errors)
         every[-1].set_xlabel("steps ahead")
-        legend(figure, every[0])
 
     said = "; ".join(
         f"{title}, {errors.model[0].pooled:.3g} one step ahead, {errors.model[-1].pooled:.3g} after {len(errors.model)}"
         for title, errors in panels.items()
     )
-    return svg("errors", f"Errors of the model: {said}", 0.6 + 2.0 * len(panels), draw)
+    return svg(
+        "errors", f"Errors of the model: {said}", 0.6 + 2.0 * len(panels), draw, shape=(len(panels), 1), sharex=True
+    )
 
 
 def calibration_svg(found: Diagnosis) -> str:
     """Nominal against observed share of outcomes inside intervals."""
     levels = [entry.level for entry in found.intervals]
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
+    def draw(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=GREY, ls=":", lw=1.2, label="as promised")
         axes.plot(levels, [entry.pooled for entry in found.intervals], "-o", color=BLUE, ms=5, label="all outcomes")
         if all(entry.free is not None for entry in found.intervals):
@@ -426,8 +394,6 @@ def calibration_svg(found: Diagnosis) -> str:
             axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.set_xlabel("promised share inside")
         axes.set_ylabel("observed share inside")
-        tidy(axes, "y")
-        legend(figure, axes)
 
     said = "; ".join(f"{percent(entry.level)} promised, {percent(entry.pooled)} inside" for entry in found.intervals)
     return svg("intervals", f"Intervals: {said}", 2.8, draw)

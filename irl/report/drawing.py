@@ -6,8 +6,9 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import matplotlib
@@ -16,8 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.types import FloatArray
 from irl.report.section import percent, signed
-from irl.report.what_if import WhatIf
 from irl.result.result import AgreementOverTime, Result
 
 # Colours by Okabe and Ito (the yellow ones darkened), which people with every kind of colour vision can tell apart;
@@ -30,6 +33,85 @@ WIDTH = 6.0
 """Inches; an SVG unit is 1/72 of one. Narrow, so that the text is still readable when a phone shrinks the picture."""
 FONT = "DejaVu Sans"
 """Comes with matplotlib and is wide: what fits when measured with it fits in a reader's other fonts."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """One history, and the outcomes that the model predicts if one action is taken at every step from now on.
+
+    Raises:
+        ValueError: shapes or names do not agree, or a number is not finite.
+    """
+
+    title: str
+    features: tuple[str, ...]
+    observed: FloatArray
+    """``[t + 1, d]`` observations so far, raw units."""
+    actions: tuple[str, ...]
+    """``[t]`` names of the actions so far."""
+    futures: Mapping[str, FloatArray]
+    """By action's name ``[steps, d]`` predicted observations, raw units; shorter where the model expects an end."""
+    units: tuple[str, ...] | None = None
+    """``[d]`` units; None where they are not known."""
+
+    def __post_init__(self) -> None:
+        d = len(self.features)
+        for name, values in {
+            "observed": self.observed,
+            **{f"futures[{k!r}]": v for k, v in self.futures.items()},
+        }.items():
+            if values.ndim != 2 or values.shape[1] != d or len(values) == 0 or not np.isfinite(values).all():
+                raise ValueError(
+                    f"WhatIf.{name} must be [steps, {d}] finite numbers with steps >= 1, got shape {values.shape}"
+                )
+        if not self.futures:
+            raise ValueError("WhatIf.futures must have one future for each action")
+        if len(self.actions) != len(self.observed) - 1:
+            raise ValueError(f"WhatIf: {len(self.observed)} observations need one action less, got {len(self.actions)}")
+        if self.units is not None and len(self.units) != d:
+            raise ValueError(f"WhatIf.units must be {d} texts, got {len(self.units)}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """``[d]`` names with units."""
+        units = self.units or ("",) * len(self.features)
+        return tuple(f"{name} [{unit}]" if unit else name for name, unit in zip(self.features, units, strict=True))
+
+
+def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequence[str] | None = None) -> WhatIf:
+    """One held-out history, and its expected futures if each action were taken at every step from then on.
+
+    The episode is the longest one (the first of several), cut at its middle, so that there is a past to see; a future
+    stops where the model holds an end for more likely than not.
+
+    Args:
+        model: predicts the next observation under every action.
+        batch: held-out episodes.
+        steps: length of the futures.
+        outcomes: names of the features to show; None: all.
+    """
+    episode = int(batch.lengths.argmax())
+    t = int(batch.lengths[episode]) // 2
+    now = model.encode(batch.take(np.array([episode])))[0, t]
+    shown = batch.features if outcomes is None else tuple(outcomes)
+    columns = [batch.features.index(name) for name in shown]
+    futures = {}
+    for action, name in enumerate(batch.action_names):
+        states, future = now[None], []
+        for _ in range(steps):
+            outcome = model.predict(states)[:, action]
+            future.append(outcome[0, columns].astype(np.float64))
+            if model.end_probability(states)[0, action] > 0.5:
+                break
+            states = model.advance(states, np.array([action]), outcome)
+        futures[name] = np.stack(future)
+    return WhatIf(
+        title=f"Episode {batch.ids[episode]} after {t} steps",
+        features=shown,
+        observed=batch.obs[episode, : t + 1][:, columns].astype(np.float64),
+        actions=tuple(batch.action_names[a] for a in batch.actions[episode, :t]),
+        futures=futures,
+    )
 
 
 def fold_name(name: str, width: int, lines: int = 2) -> str:
@@ -46,29 +128,26 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def tidy(axes: Axes, grid: str) -> None:
-    """Two spines less, and thin lines across ``"x"`` or ``"y"``."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x" if grid == "x" else "y", color="#E3E3E3", lw=0.7)
-    axes.set_axisbelow(True)
-
-
-def legend(figure: Figure, axes: Axes) -> None:
-    """Below the picture, each label once."""
-    handles, labels = axes.get_legend_handles_labels()
-    entries = dict(zip(labels, handles, strict=True))
-    columns = min(len(entries), 4)
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
-
-
-def svg(name: str, label: str, height: float, draw: Callable[[Figure], None]) -> str:
+def svg(
+    name: str,
+    label: str,
+    height: float,
+    draw: Callable[..., None],
+    *,
+    grid: Literal["x", "y"] = "y",
+    shape: tuple[int, int] = (1, 1),
+    **layout: Any,
+) -> str:
     """Draw under fixed settings, whatever the reader's own matplotlib is set to.
 
     Args:
         name: of the picture on its page.
         label: what it shows, for those who do not see it.
         height: inches.
-        draw: puts it on a figure.
+        draw: is given the axes of all panels, whose first has the labels of the legend, if there is one.
+        grid: the axis that thin lines go across.
+        shape: numbers of rows and columns of panels.
+        layout: how they share axes and room.
     """
     with matplotlib.rc_context(), warnings.catch_warnings():
         # Glyphs that the measuring font lacks are drawn by the browser's fonts.
@@ -77,7 +156,17 @@ def svg(name: str, label: str, height: float, draw: Callable[[Figure], None]) ->
         settings: dict[Any, Any] = {"svg.hashsalt": name, "svg.fonttype": "none", "text.parse_math": False}
         matplotlib.rcParams.update(settings | {"font.family": FONT, "font.size": 10.0})
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(figure)
+        panels: list[Axes] = list(figure.subplots(*shape, squeeze=False, **layout).ravel())
+        draw(*panels)
+        for axes in panels:
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis=grid, color="#E3E3E3", lw=0.7)
+            axes.set_axisbelow(True)
+        handles, labels = panels[0].get_legend_handles_labels()
+        # Each label once.
+        if entries := dict(zip(labels, handles, strict=True)):
+            columns = min(len(entries), 4)
+            figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return _inline(text.getvalue(), name, printable(label))
@@ -105,8 +194,7 @@ def _inline(document: str, name: str, label: str) -> str:
 def weights_svg(result: Result) -> str:
     """Weights with their 90 % intervals and the identified set, the truth beside them where it is known."""
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
+    def draw(axes: Axes) -> None:
         rows = np.arange(len(result.features))
         for row, name in enumerate(result.features):
             low, high = result.identified_set.ranges[name]
@@ -123,28 +211,24 @@ def weights_svg(result: Result) -> str:
         pad = 0.05 * (max(ends) - min(ends))
         axes.set_xlim(min(ends) - pad, max(ends) + pad)
         axes.set_xlabel("weight")
-        tidy(axes, "x")
-        legend(figure, axes)
 
     label = "Weights: " + "; ".join(
         f"{name} {weight:.2f} ({result.intervals[name][0]:.2f} to {result.intervals[name][1]:.2f})"
         for name, weight in zip(result.features, result.weights, strict=True)
     )
-    return svg("weights", label, 1.0 + 0.42 * len(result.features), draw)
+    return svg("weights", label, 1.0 + 0.42 * len(result.features), draw, grid="x")
 
 
 def margins_svg(result: Result) -> str:
     """The margin after every round of the loop."""
     margins = [entry.margin for entry in result.rounds]
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
+    def draw(axes: Axes) -> None:
         axes.plot([entry.k for entry in result.rounds], margins, "-o", color=BLUE, ms=4)
         axes.set_ylim(0, 1.08 * max(margins, default=1.0) or 1.0)
         axes.set_xlabel("round")
         axes.set_ylabel("margin")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        tidy(axes, "y")
 
     said = f"from {margins[0]:.3g} to {margins[-1]:.3g} in {len(margins)} rounds" if margins else "no rounds"
     return svg("margins", f"Margin of the loop: {said}", 2.6, draw)
@@ -160,8 +244,7 @@ def accuracy_svg(result: Result) -> str:
         "repeat the last action": accuracy.repeat_last_action,
     }
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
+    def draw(axes: Axes) -> None:
         axes.barh(list(bars), list(bars.values()), height=0.6, color=["#7FB2D6", *["#D3DCE3"] * 3])
         for row, value in enumerate(bars.values()):
             axes.text(0.015, row, percent(value), va="center")
@@ -169,14 +252,12 @@ def accuracy_svg(result: Result) -> str:
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.set_xlabel("held-out decisions met")
-        tidy(axes, "x")
         if accuracy.ceiling is not None:
             axes.axvline(accuracy.ceiling, color=ORANGE, ls="--", lw=1.6, label=f"ceiling {percent(accuracy.ceiling)}")
-            legend(figure, axes)
 
     ceiling = "" if accuracy.ceiling is None else f"; ceiling {percent(accuracy.ceiling)}"
     label = "Accuracy: " + "; ".join(f"{name} {percent(value)}" for name, value in bars.items()) + ceiling
-    return svg("accuracy", label, 2.5, draw)
+    return svg("accuracy", label, 2.5, draw, grid="x")
 
 
 def what_if_svg(what_if: WhatIf) -> str:
@@ -205,10 +286,8 @@ def what_if_svg(what_if: WhatIf) -> str:
         axes.set_title(fold_name(what_if.labels[feature], 60 // columns), loc="left", fontsize=10)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8 // columns + 2, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-        tidy(axes, "y")
 
-    def draw(figure: Figure) -> None:
-        panels = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
+    def draw(*panels: Axes) -> None:
         for feature in range(d):
             panel(panels[feature], feature)
         for empty in panels[d:]:
@@ -216,34 +295,39 @@ def what_if_svg(what_if: WhatIf) -> str:
         for last in panels[max(d - columns, 0) : d]:
             last.set_xlabel("step")
             last.tick_params(labelbottom=True)
-        legend(figure, panels[0])
 
     under = ", ".join(what_if.futures)
     label = f"Observed course up to step {now} and predicted courses under {under}, for {', '.join(what_if.labels)}"
-    return svg("what-if", label, 0.6 + (2.0 if columns == 1 else 1.6) * lines, draw)
+    return svg(
+        "what-if", label, 0.6 + (2.0 if columns == 1 else 1.6) * lines, draw, shape=(lines, columns), sharex=True
+    )
 
 
 def agreement_svg(over_time: AgreementOverTime) -> str:
     """Share of decisions met at every step, above how many episodes are still going on."""
 
-    def draw(figure: Figure) -> None:
-        axes, left = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    def draw(axes: Axes, left: Axes) -> None:
         axes.plot(over_time.cirl, "-o", color=BLUE, ms=4, label="learnt weights (CIRL)")
         axes.plot(over_time.cloning, "--s", color=ORANGE, ms=4, label="behaviour cloning")
         axes.set_ylim(0, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.set_ylabel("met")
-        tidy(axes, "y")
         left.bar(range(len(over_time.episodes)), over_time.episodes, color=GREY)
         left.set_ylabel("episodes")
         left.set_xlabel("step")
         left.xaxis.set_major_locator(MaxNLocator(integer=True))
         left.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
-        tidy(left, "y")
-        legend(figure, axes)
 
     ends = f"{percent(over_time.cirl[0])} at step 0, {percent(over_time.cirl[-1])} at step {len(over_time.cirl) - 1}"
-    return svg("agreement", f"Decisions met over time by the learnt weights: {ends}", 3.4, draw)
+    return svg(
+        "agreement",
+        f"Decisions met over time by the learnt weights: {ends}",
+        3.4,
+        draw,
+        shape=(2, 1),
+        sharex=True,
+        height_ratios=(3, 1),
+    )
 
 
 def regret_svg(result: Result) -> str:
@@ -258,8 +342,7 @@ def regret_svg(result: Result) -> str:
     limit = max(found.minimum, 0.0) + found.tolerance
     corners = np.flatnonzero((np.abs(w) < 1e-9).any(axis=1))
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
+    def draw(axes: Axes) -> None:
         axes.plot(along, regret, color=BLUE, lw=2, label="regret")
         axes.fill_between(along, 0, 1, where=regret <= limit, color=BAND, transform=axes.get_xaxis_transform())
         axes.axhline(limit, color=ORANGE, ls="--", lw=1.4, label="counts as equally well")
@@ -268,8 +351,6 @@ def regret_svg(result: Result) -> str:
         first, second = (fold_name(name, 24) for name in result.features)
         axes.set_xticks(along[corners], [f"{first} {signed(a, 0)}\n{second} {signed(b, 0)}" for a, b in w[corners]])
         axes.set_ylabel("regret")
-        tidy(axes, "y")
-        legend(figure, axes)
 
     best = w[int(regret.argmin())]
     return svg("regret", f"Regret of all pairs of weights, least at {signed(best[0])}, {signed(best[1])}", 3.0, draw)

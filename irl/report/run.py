@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from irl.max_margin.loop import REASONS, Stop
-from irl.report.drawing import accuracy_svg, agreement_svg, margins_svg, regret_svg, weights_svg, what_if_svg
+from irl.report import drawing
 from irl.report.section import (
     Details,
     Line,
-    Paragraph,
     Part,
     Picture,
     Reasons,
@@ -28,8 +27,7 @@ from irl.report.section import (
     signed,
     span,
 )
-from irl.report.what_if import WhatIf
-from irl.result.result import AllowedActions, GammaChoice, PolicyMixture, Quality, Result
+from irl.result.result import AllowedActions, Quality, Result
 from irl.result.sentences import SAME_PATIENTS, TRADE_OFF, steps_of
 from irl.stages import duration
 
@@ -57,7 +55,7 @@ FORESEEN_BY = {
 }
 
 
-def report_of(result: Result, what_if: WhatIf | None = None, folder: Path | None = None) -> Report:
+def report_of(result: Result, what_if: drawing.WhatIf | None = None, folder: Path | None = None) -> Report:
     """All sections, in the order in which they are shown.
 
     Args:
@@ -68,13 +66,13 @@ def report_of(result: Result, what_if: WhatIf | None = None, folder: Path | None
     found = [
         _weights(result),
         _windows(result),
-        None if result.gammas is None else _gammas(result, result.gammas),
+        _gammas(result),
         _accuracy(result),
         _agreement(result),
         _likelihood(result),
         _returns(result),
         _loop(result),
-        None if result.mixture is None else _mixture(result, result.mixture),
+        _mixture(result),
         None if what_if is None else _what_if(what_if),
         _run(result, folder),
     ]
@@ -83,19 +81,15 @@ def report_of(result: Result, what_if: WhatIf | None = None, folder: Path | None
 
 
 def _weights(result: Result) -> Section:
-    weights = Table(
+    weights = Table.of(
         "Weights",
-        ["feature", "weight", "90 % interval", "explains equally well", *(["truth"] if result.true_weights else [])],
-        [
-            [
-                name,
-                signed(result.weights[i]),
-                span(result.intervals[name]),
-                span(result.identified_set.ranges[name]),
-                *([signed(result.true_weights[i])] if result.true_weights else []),
-            ]
-            for i, name in enumerate(result.features)
-        ],
+        {
+            "feature": result.features,
+            "weight": map(signed, result.weights),
+            "90 % interval": (span(result.intervals[name]) for name in result.features),
+            "explains equally well": (span(result.identified_set.ranges[name]) for name in result.features),
+            "truth": map(signed, result.true_weights) if result.true_weights else None,
+        },
     )
     shows = (
         "One weight per feature: what a rise of the predicted outcome over its whole range was worth to the experts, "
@@ -120,10 +114,10 @@ def _weights(result: Result) -> Section:
         "moved the experts outside the table. The intervals cover the chance of which patients and decisions were "
         f"seen, {cover}."
     )
-    page: list[Part] = [Picture(partial(weights_svg, result)), explained(shows, read, cannot), weights]
+    page: list[Part] = [Picture(partial(drawing.weights_svg, result)), explained(shows, read, cannot), weights]
     unknown = tuple(result.identified_set.not_identifiable.items())
     if unknown:
-        page += [Paragraph("Not identifiable from these data:"), Reasons(unknown)]
+        page += ["Not identifiable from these data:", Reasons(unknown)]
     if result.identified_set.profile:
         says = (
             "By how much the experts fall short of the best policy found, for every pair of weights: where the line is "
@@ -131,20 +125,7 @@ def _weights(result: Result) -> Section:
             "about equally well."
         )
         about = "Which weights explain the average outcomes"
-        page.append(Details(about, (Picture(partial(regret_svg, result)), Paragraph(says))))
-    page.append(Details("Other readings of the same run", _readings(result)))
-    return Section(
-        "weights",
-        "Weights",
-        tuple(page),
-        (
-            weights.titled("Weights (sizes add up to 1)"),
-            *(f"Not identifiable: {name} ({reason})" for name, reason in unknown),
-        ),
-    )
-
-
-def _readings(result: Result) -> tuple[Part, ...]:
+        page.append(Details(about, (Picture(partial(drawing.regret_svg, result)), says)))
     says = "Where these disagree, the decisions leave the weights open; the band above shows how far."
     if result.kappa is not None:
         low, high = result.kappa.interval
@@ -152,37 +133,42 @@ def _readings(result: Result) -> tuple[Part, ...]:
             f" Kappa, how strictly the experts took the better action (0: at random), is {result.kappa.mean:.4g} "
             f"(90\N{NO-BREAK SPACE}% interval {low:.4g} to {high:.4g})."
         )
-    head = ["feature", *(READINGS.get(name, name) for name in result.estimates)]
-    columns = result.estimates.values()
-    rows = [[name, *(signed(weights[i]) for weights in columns)] for i, name in enumerate(result.features)]
-    return Paragraph(says), Table("Weights by other readings", head, rows)
+    readings = {READINGS.get(name, name): map(signed, weights) for name, weights in result.estimates.items()}
+    others = Table.of("Weights by other readings", {"feature": result.features, **readings})
+    page.append(Details("Other readings of the same run", (says, others)))
+    shown = (
+        weights.titled("Weights (sizes add up to 1)"),
+        *(f"Not identifiable: {name} ({reason})" for name, reason in unknown),
+    )
+    return Section("weights", "Weights", tuple(page), shown)
 
 
 def _windows(result: Result) -> Section | None:
     """The weights of each window of time, and how much was judged in it."""
     if not result.windows:
         return None
-    steps = [steps_of(window).removeprefix("steps ") for window in result.windows]
     weights: Rows = []
-    for i, name in enumerate(result.features):
-        for window, when in zip(result.windows, steps, strict=True):
-            if window.found is None:
-                continue
-            row = [name, when, signed(window.found.weights[i]), span(window.found.intervals[i])]
-            if window.changes is None:
-                weights.append([*row, "", ""])
-            else:
-                change = window.changes[i]
-                mark = " *" if change.clear else ""
-                weights.append([*row, signed(change.difference) + mark, span(change.interval)])
     judged: Rows = []
-    for window, when in zip(result.windows, steps, strict=True):
-        row = [when, str(window.decisions), str(window.patients)]
-        if window.found is None:
-            judged.append([*row, "too few", ""])
-        else:
-            low, high = window.found.kappa_interval
-            judged.append([*row, short(window.found.kappa), f"{short(low)} to {short(high)}"])
+    for i, name in enumerate(result.features):
+        for window in result.windows:
+            if window.found is not None:
+                change = None if window.changes is None else window.changes[i]
+                weights.append(
+                    [
+                        name,
+                        steps_of(window).removeprefix("steps "),
+                        signed(window.found.weights[i]),
+                        span(window.found.intervals[i]),
+                        "" if change is None else signed(change.difference) + (" *" if change.clear else ""),
+                        "" if change is None else span(change.interval),
+                    ]
+                )
+    for window in result.windows:
+        kappa, between = "too few", ""
+        if window.found is not None:
+            kappa, between = short(window.found.kappa), " to ".join(map(short, window.found.kappa_interval))
+        steps = steps_of(window).removeprefix("steps ")
+        judged.append([steps, str(window.decisions), str(window.patients), kappa, between])
     tables = (
         Table(
             "Weights per window of time (* a change beyond chance)",
@@ -203,14 +189,17 @@ def _windows(result: Result) -> Section | None:
     return Section("windows", "Weights per window of time", page, (*tables, SAME_PATIENTS))
 
 
-def _gammas(result: Result, choice: GammaChoice) -> Section:
+def _gammas(result: Result) -> Section | None:
     """Which discount factor was taken, how likely each makes held-out decisions, and its weights."""
+    choice = result.gammas
+    if choice is None:
+        return None
     tried: Rows = []
     for one in choice.tried:
-        tied = "tie" if one.tied and len(choice.tied) > 1 else ""
-        taken = f"{tied}, taken".removeprefix(", ") if one.gamma == choice.chosen else tied
+        words = ["tie"] if one.tied and len(choice.tied) > 1 else []
+        words += ["taken"] if one.gamma == choice.chosen else []
         numbers = [signed(one.log_likelihood, 4), signed(one.difference, 4), f"{one.standard_error:.4f}"]
-        tried.append([f"{one.gamma:g}", *numbers, taken])
+        tried.append([f"{one.gamma:g}", *numbers, ", ".join(words)])
     weights = [
         [name, f"{one.gamma:g}", signed(one.weights[i]), span(one.intervals[i])]
         for i, name in enumerate(result.features)
@@ -228,12 +217,9 @@ def _gammas(result: Result, choice: GammaChoice) -> Section:
         "patient. The largest discount factor within one standard error of the best is taken: a smaller one claims "
         "that the experts give up on what comes later, and that is claimed only where decisions support it."
     )
-    return Section(
-        "gammas",
-        "The discount factor",
-        (explained(shows, read, TRADE_OFF), likely, under),
-        (likely.titled(f"Discount factors: per decision, of {about}"), under.titled("Weights under each"), TRADE_OFF),
-    )
+    page = (explained(shows, read, TRADE_OFF), likely, under)
+    shown = likely.titled(f"Discount factors: per decision, of {about}"), under.titled("Weights under each"), TRADE_OFF
+    return Section("gammas", "The discount factor", page, shown)
 
 
 def _accuracy(result: Result) -> Section:
@@ -264,7 +250,7 @@ def _accuracy(result: Result) -> Section:
         read,
         "Agreement does not prove the weights: different weights can lead to the same decisions.",
     )
-    page = (Picture(partial(accuracy_svg, result)), terms, met)
+    page = (Picture(partial(drawing.accuracy_svg, result)), terms, met)
     return Section("accuracy", "Agreement with held-out decisions", page, (met,))
 
 
@@ -273,17 +259,20 @@ def _agreement(result: Result) -> Section | None:
     over_time = result.agreement
     if over_time is None:
         return None
-    columns = zip(over_time.episodes, over_time.cirl, over_time.cloning, strict=True)
-    every = Table(
+    every = Table.of(
         "Held-out decisions met at each step",
-        ["step", "episodes", "learnt weights (CIRL)", "behaviour cloning"],
-        [[str(t), str(n), percent(cirl), percent(cloning)] for t, (n, cirl, cloning) in enumerate(columns)],
+        {
+            "step": map(str, range(len(over_time.episodes))),
+            "episodes": map(str, over_time.episodes),
+            "learnt weights (CIRL)": map(percent, over_time.cirl),
+            "behaviour cloning": map(percent, over_time.cloning),
+        },
     )
     says = (
         "The share of held-out decisions met at each time step, among the episodes that are still going on; where few "
         "are left, a share says little."
     )
-    page = (Picture(partial(agreement_svg, over_time)), Paragraph(says), Details("Every step", (every,)))
+    page = (Picture(partial(drawing.agreement_svg, over_time)), says, Details("Every step", (every,)))
     return Section("agreement", "Agreement over time", page)
 
 
@@ -302,8 +291,7 @@ def _likelihood(result: Result) -> Section | None:
         "as the unit: all are about the same decisions, so that differences are surer."
     )
     about = f"Log-likelihood per held-out decision (of {found.decisions})"
-    title = "How likely held-out decisions are"
-    return Section("likelihood", title, (Paragraph(says), table), (table.titled(about),))
+    return Section("likelihood", "How likely held-out decisions are", (says, table), (table.titled(about),))
 
 
 def _returns(result: Result) -> Section | None:
@@ -316,28 +304,27 @@ def _returns(result: Result) -> Section | None:
         "table alone is good if it comes close to the experts and far from the three fixed rules."
     )
     shown = table.titled("Returns in the simulator, true weights")
-    return Section("returns", "Returns in the simulator", (Paragraph(says), table), (shown,))
+    return Section("returns", "Returns in the simulator", (says, table), (shown,))
 
 
 def _loop(result: Result) -> Section:
     """The margin of every round, and why the loop ended."""
     reason = REASONS.get(cast(Stop, result.stop))
     stopped = result.stop if reason is None else f"{result.stop} ({reason})"
-    rows: Rows = []
-    for entry in result.rounds:
-        step = "" if entry.lambda_ is None else f"{entry.lambda_:.3f}"
-        changed = "" if entry.changed is None else f"{entry.changed:.3f}"
-        seconds = f"{entry.seconds:.2f}"
-        rows.append([str(entry.k), f"{entry.margin:.4f}", step, f"{entry.agreement:.3f}", changed, seconds])
-    every = Details(
-        "Every round",
-        (
-            Paragraph(
-                "Decisions met: on the first held-out episodes, by the policy of the round; changed: where it differs "
-                "from the round before's."
-            ),
-            Table("Rounds", ["round", "margin", "lambda", "decisions met", "decisions changed", "seconds"], rows),
-        ),
+    rounds = Table.of(
+        "Rounds",
+        {
+            "round": (str(one.k) for one in result.rounds),
+            "margin": (f"{one.margin:.4f}" for one in result.rounds),
+            "lambda": ("" if one.lambda_ is None else f"{one.lambda_:.3f}" for one in result.rounds),
+            "decisions met": (f"{one.agreement:.3f}" for one in result.rounds),
+            "decisions changed": ("" if one.changed is None else f"{one.changed:.3f}" for one in result.rounds),
+            "seconds": (f"{one.seconds:.2f}" for one in result.rounds),
+        },
+    )
+    met = (
+        "Decisions met: on the first held-out episodes, by the policy of the round; changed: where it differs from the "
+        "round before's."
     )
     lines = [f"Loop: {len(result.rounds)} rounds, margin {short(result.margin)}; {stopped}."]
     recovered: tuple[tuple[str, str], ...] = ()
@@ -358,29 +345,28 @@ def _loop(result: Result) -> Section:
         "measure how well the weights are known.",
         recovered,
     )
-    page = (Picture(partial(margins_svg, result)), terms, every)
+    page = (Picture(partial(drawing.margins_svg, result)), terms, Details("Every round", (met, rounds)))
     return Section("margins", "The search for the weights", page, tuple(lines))
 
 
-def _mixture(result: Result, mixture: PolicyMixture) -> Section:
+def _mixture(result: Result) -> Section | None:
     """The policies of the mixture, and how near it comes to the experts."""
+    mixture = result.mixture
+    if mixture is None:
+        return None
     title = "Mixture of policies"
     rounds = {f"round {one.round}": one for one in mixture.policies}
-    shares = Table(
-        title, ["optimal for the weights of", "share"], [[k, percent(one.share)] for k, one in rounds.items()]
+    shares = Table.of(
+        title, {"optimal for the weights of": rounds, "share": (percent(one.share) for one in mixture.policies)}
     )
-    outcomes = Table(
+    outcomes = Table.of(
         "Discounted outcomes, and the weights of each round",
-        ["feature", "mixture", "experts", *rounds],
-        [
-            [
-                name,
-                short(mixture.mu[i]),
-                short(result.mu_expert[i]),
-                *(signed(one.w[i]) for one in mixture.policies),
-            ]
-            for i, name in enumerate(result.features)
-        ],
+        {
+            "feature": result.features,
+            "mixture": map(short, mixture.mu),
+            "experts": map(short, result.mu_expert),
+            **{name: map(signed, one.w) for name, one in rounds.items()},
+        },
     )
     terms = explained(
         "The mixture of the policies found whose discounted outcomes are nearest to the experts': in every episode one "
@@ -393,15 +379,13 @@ def _mixture(result: Result, mixture: PolicyMixture) -> Section:
     return Section("mixture", title, (terms, shares, outcomes), (shares, near))
 
 
-def _what_if(what_if: WhatIf) -> Section:
+def _what_if(what_if: drawing.WhatIf) -> Section:
     """Step, what was or would be done, value of every feature."""
-    rows: Rows = []
-    actions = [*(f"observed, then {action}" for action in what_if.actions), "observed last"]
-    for step, values in enumerate(what_if.observed):
-        rows.append([str(step), actions[step], *map(short, values)])
+    situations = [*(f"observed, then {action}" for action in what_if.actions), "observed last"]
+    courses = [(str(step), *pair) for step, pair in enumerate(zip(situations, what_if.observed, strict=True))]
     for action, future in what_if.futures.items():
-        for step, values in enumerate(future, start=len(what_if.observed)):
-            rows.append([str(step), f"if {action}", *map(short, values)])
+        courses += [(str(step), f"if {action}", values) for step, values in enumerate(future, len(what_if.observed))]
+    rows = [[step, situation, *map(short, values)] for step, situation, values in courses]
     numbers = Table("Observed and predicted courses", ["step", "situation", *what_if.labels], rows)
     terms = explained(
         "The observed course of one history up to the dotted line, and what the outcome model expects if one action is "
@@ -412,7 +396,7 @@ def _what_if(what_if: WhatIf) -> Section:
         "These are expected courses: real ones scatter around them, more so further ahead. They hold only as far as "
         "similar histories with that action are in the data. They are not advice for a patient.",
     )
-    page = (Picture(partial(what_if_svg, what_if)), terms, Details("The numbers", (numbers,)))
+    page = (Picture(partial(drawing.what_if_svg, what_if)), terms, Details("The numbers", (numbers,)))
     return Section("what-if", f"What if: {what_if.title}", page)
 
 
@@ -422,18 +406,18 @@ def _run(result: Result, folder: Path | None) -> Section:
     counterfactual = "not known" if error.counterfactual is None else short(error.counterfactual)
     lengths = f"{parts.mean_length:.1f} of the experts, {parts.mean_length_recovered:.1f} of the recovered policy"
     total = duration(sum(seconds.values()))
-    rows = [
-        ["episodes", f"{parts.train} to learn from, {parts.validation} to tune on, {parts.test} held out"],
-        ["actions per episode, on average", lengths],
-        *([] if result.allowed is None else [["what was forbidden", forbidden(result.allowed)]]),
-        ["error of the outcome model, actions taken", short(error.factual)],
-        ["error of the outcome model, other actions", counterfactual],
-        *([] if result.quality is None else [["plans against what is reached in the model", promised(result.quality)]]),
-        ["seed", str(result.seed)],
-        *([f"time: {name}", duration(spent)] for name, spent in seconds.items()),
-        ["time: all", total],
-        *([f"version of {name}", version] for name, version in result.versions.items()),
-    ]
+    rows = {
+        "episodes": f"{parts.train} to learn from, {parts.validation} to tune on, {parts.test} held out",
+        "actions per episode, on average": lengths,
+        "what was forbidden": None if result.allowed is None else forbidden(result.allowed),
+        "error of the outcome model, actions taken": short(error.factual),
+        "error of the outcome model, other actions": counterfactual,
+        "plans against what is reached in the model": None if result.quality is None else promised(result.quality),
+        "seed": str(result.seed),
+        **{f"time: {name}": duration(spent) for name, spent in seconds.items()},
+        "time: all": total,
+        **{f"version of {name}": version for name, version in result.versions.items()},
+    }
     lines: list[Shown] = []
     if result.quality is not None:
         lines.append(f"Plans and what is reached in the world model: {promised(result.quality)}.")
@@ -445,9 +429,10 @@ def _run(result: Result, folder: Path | None) -> Section:
     if folder is not None:
         names = ", ".join(sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")))
         lines.append(Line(f"Files in {folder}: {names}"))
+    known = [[item, value] for item, value in rows.items() if value is not None]
     page: list[Part] = [
-        Table("Data, errors, time, versions", ["item", "value"], rows),
-        Paragraph("Errors are roots of summed squares of outcomes scaled to 0 to 1."),
+        Table("Data, errors, time, versions", ["item", "value"], known),
+        "Errors are roots of summed squares of outcomes scaled to 0 to 1.",
     ]
     if result.table:
         repaired = Table("Table", ["item", "value"], _flat(result.table))

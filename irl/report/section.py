@@ -1,14 +1,22 @@
-"""What is reported: a title, sentences, and sections of tables, pictures and words, whatever they are shown on.
+"""What is reported, as text on a terminal and as one self-contained HTML page.
 
-A finding is one :class:`Section`. ``page`` is all that is to be said of it, in the order of a page; ``terminal`` is the
-part of it that a terminal shows. :mod:`irl.report.renderers` walks both.
+A finding is one :class:`Section` of tables, pictures and words. ``page`` is all that is to be said of it, in the order
+of a page, where a plain text is a paragraph; ``terminal`` is the part of it that a terminal shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, TypeAlias
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from rich import box
+from rich import table as rich_table
+from rich.console import Console
+from rich.text import Text
 
 Rows: TypeAlias = list[list[str]]
 MINUS = "\N{MINUS SIGN}"
@@ -24,6 +32,12 @@ class Table:
     head: list[str]
     rows: Rows
 
+    @classmethod
+    def of(cls, title: str, columns: Mapping[str, Iterable[str] | None]) -> Table:
+        """A table of columns by their heads; one that is None is left out."""
+        known = {head: list(cells) for head, cells in columns.items() if cells is not None}
+        return cls(title, list(known), [list(row) for row in zip(*known.values(), strict=True)])
+
     def titled(self, title: str) -> Table:
         """The same table under another title."""
         return replace(self, title=title)
@@ -35,14 +49,6 @@ class Picture:
 
     kind: ClassVar = "picture"
     svg: Callable[[], str]
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Sentences."""
-
-    kind: ClassVar = "paragraph"
-    text: str
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,6 @@ class Details:
     parts: tuple[Part, ...]
 
 
-Part: TypeAlias = "Table | Picture | Paragraph | Terms | Reasons | Details"
-
-
 @dataclass(frozen=True)
 class Line:
     """A line that a terminal does not wrap: a path in it stays whole."""
@@ -80,6 +83,7 @@ class Line:
     text: str
 
 
+Part: TypeAlias = "Table | Picture | Terms | Reasons | Details | str"
 Shown: TypeAlias = "Table | Line | str"
 
 
@@ -91,9 +95,8 @@ class Section:
     """Its anchor on the page."""
     title: str
     page: tuple[Part, ...] = ()
-    """What a page says of it, in order; nothing: the page leaves it out."""
+    """Nothing: the page leaves it out."""
     terminal: tuple[Shown, ...] = ()
-    """What a terminal shows of it, in order: tables, sentences, and lines with paths."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,42 @@ class Report:
     headline: tuple[str, ...]
     """The finding in plain sentences."""
     sections: tuple[Section, ...]
+
+
+def show(report: Report, console: Console) -> None:
+    """Write the sentences of a report in bold, then what every section has for a terminal.
+
+    Names come from a stranger's table: they are text, never markup. Minus signs are those of a keyboard.
+    """
+    console.print()
+    for sentence in report.headline:
+        console.print(Text(sentence, style="bold"))
+    if report.headline:
+        console.print()
+    for part in (part for section in report.sections for part in section.terminal):
+        if isinstance(part, Table):
+            table = rich_table.Table(title=Text(part.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+            for i, name in enumerate(part.head):
+                first = i == 0
+                table.add_column(Text(name), justify="left" if first else "right", overflow="fold", no_wrap=not first)
+            for row in part.rows:
+                table.add_row(*(Text(cell.replace(MINUS, "-").replace(NO_BREAK, " ")) for cell in row))
+            console.print(table)
+        elif isinstance(part, Line):
+            console.print(Text(part.text), soft_wrap=True)
+        else:
+            console.print(Text(part))
+
+
+def render(report: Report) -> str:
+    """The page as text. It loads nothing from anywhere, and every name from a table is escaped."""
+    folder = Path(__file__).parent
+    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    # A narrow screen may break a name after an underscore.
+    environment.filters["breakable"] = lambda name: escape(name).replace("_", Markup("_<wbr>"))
+    style = Markup((folder / "style.css").read_text(encoding="utf-8"))
+    return environment.get_template("page.html").render(style=style, report=report)
 
 
 def explained(shows: str, read: str, cannot: str, between: tuple[tuple[str, str], ...] = ()) -> Terms:
@@ -122,9 +161,9 @@ def signed(value: float, digits: int = 3) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
-def span(interval: tuple[float, float], digits: int = 3) -> str:
+def span(interval: tuple[float, float]) -> str:
     """``low to high``, never broken across lines."""
-    return NO_BREAK.join((signed(interval[0], digits), "to", signed(interval[1], digits)))
+    return NO_BREAK.join((signed(interval[0]), "to", signed(interval[1])))
 
 
 def short(value: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from irl.report.what_if import WhatIf
+from irl.report.drawing import WhatIf
 from irl.result.result import (
     Accuracy,
     AgreementOverTime,

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from irl.report.renderers import render, show
+from irl.report.drawing import WhatIf
 from irl.report.run import report_of
-from irl.report.section import Report, Rows
-from irl.report.what_if import WhatIf
+from irl.report.section import Report, Rows, render, show
 from irl.result.result import Result
 
 

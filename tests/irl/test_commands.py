@@ -20,7 +20,7 @@ from cirl_gym.tables.read import prepare_table
 from cirl_gym.tables.sheet import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.commands import explain as commands
-from irl.report.what_if import imagine
+from irl.report.drawing import imagine
 from irl.result.result import Result
 
 KEYS = {

@@ -22,7 +22,7 @@ from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import diagnose_run
 from irl.report.diagnosis import report_of_diagnosis, verdicts
-from irl.report.renderers import render
+from irl.report.section import render
 from irl.studies.diagnosis import Diagnosis, ErrorsAhead, Material, diagnose
 
 HOSTILE = "<script>alert(1)</script> [red]"

@@ -14,9 +14,8 @@ from msgspec import structs
 from sample_result import sample_fields, sample_result, sample_what_if
 from shown import page_of, printed_result, rows_of
 
-from irl.report.drawing import accuracy_svg, fold_name, margins_svg, weights_svg, what_if_svg
+from irl.report.drawing import WhatIf, accuracy_svg, fold_name, margins_svg, weights_svg, what_if_svg
 from irl.report.section import MINUS, percent, short, signed
-from irl.report.what_if import WhatIf
 from irl.result.result import IdentifiedRanges, Result
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "wbr"}

@@ -23,7 +23,7 @@ from cirl_gym.worlds.world import CounterfactualWorld
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward
 from irl.max_margin.loop import expert_mu, phi_along
 from irl.preferences.identified_set import not_identifiable
-from irl.report.what_if import imagine
+from irl.report.drawing import imagine
 
 Y = FeatureMap(("y",), PHI.low[1:], PHI.high[1:], PHI.of)
 TURNED = FeatureMap(("y", "x"), PHI.low[::-1], PHI.high[::-1], PHI.of)

@@ -21,7 +21,7 @@ from cirl_gym import files as stored_parts
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from irl.commands import explain as commands
 from irl.commands.cli import main
-from irl.report.renderers import render
+from irl.report.section import render
 from irl.settings import DemoConfig
 from irl.stages import stages
 from irl.stored_stages import code_digest, data_digest, remove, unfinished
