@@ -279,7 +279,8 @@ def _treatment_section(found: Diagnosis) -> Section:
         "Overlap: share of steps",
         {
             f"propensity below {estimated.threshold:g}": [
-                *("the action taken", "any action"),
+                "the action taken",
+                "any action",
                 *(f"action {name}" for name in found.actions),
             ],
             "estimated": map(percent, (estimated.taken, estimated.any, *estimated.by_action)),
@@ -330,13 +331,7 @@ def _calibration_section(found: Diagnosis) -> Section:
         f"{found.ends.expected:.1f} ends were expected, {found.ends.observed} observed (standard deviation "
         f"{found.ends.deviation:.1f} if the probabilities are right)."
     )
-    page = (
-        Picture(partial(calibration_svg, found)),
-        f"{source} {limits}",
-        intervals,
-        counted,
-        ends,
-    )
+    page = (Picture(partial(calibration_svg, found)), f"{source} {limits}", intervals, counted, ends)
     # Every feature's share is on the page.
     shown = (Table("Intervals", head[:3], [row[:3] for row in inside]), ends)
     return Section("calibration", "Calibration", page, shown)
@@ -348,25 +343,22 @@ def errors_svg(found: Diagnosis) -> str:
     if found.counterfactual is not None:
         panels["other actions"] = found.counterfactual.flipped
 
-    def panel(axes: Axes, title: str, errors: ErrorsAhead) -> None:
-        # Where noise alone is known, it is the measure; the other would only flatten the picture.
-        beside = errors.unchanged if errors.oracle is None else None
-        for part, label, style in (
-            (beside, "nothing changes", {"color": GREY, "ls": ":", "lw": 1.6}),
-            (errors.oracle, "noise alone", {"color": ORANGE, "ls": "--", "lw": 1.8}),
-            (errors.model, "model", {"color": BLUE, "marker": "o", "ms": 4.0}),
-        ):
-            if part is not None:
-                values = [error.pooled for error in part]
-                axes.plot(range(1, len(values) + 1), values, label=label, **style)  # type: ignore[arg-type]
-        axes.set_ylim(bottom=0)
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_ylabel("error")
-
     def draw(*every: Axes) -> None:
         for axes, (title, errors) in zip(every, panels.items(), strict=True):
-            panel(axes, title, errors)
+            # Where noise alone is known, it is the measure; the other would only flatten the picture.
+            beside = errors.unchanged if errors.oracle is None else None
+            for part, label, style in (
+                (beside, "nothing changes", {"color": GREY, "ls": ":", "lw": 1.6}),
+                (errors.oracle, "noise alone", {"color": ORANGE, "ls": "--", "lw": 1.8}),
+                (errors.model, "model", {"color": BLUE, "marker": "o", "ms": 4.0}),
+            ):
+                if part is not None:
+                    values = [error.pooled for error in part]
+                    axes.plot(range(1, len(values) + 1), values, label=label, **style)  # type: ignore[arg-type]
+            axes.set_ylim(bottom=0)
+            axes.set_title(title, loc="left", fontsize=10)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.set_ylabel("error")
         every[-1].set_xlabel("steps ahead")
 
     said = "; ".join(

@@ -136,10 +136,8 @@ def _weights(result: Result) -> Section:
     readings = {READINGS.get(name, name): map(signed, weights) for name, weights in result.estimates.items()}
     others = Table.of("Weights by other readings", {"feature": result.features, **readings})
     page.append(Details("Other readings of the same run", (says, others)))
-    shown = (
-        weights.titled("Weights (sizes add up to 1)"),
-        *(f"Not identifiable: {name} ({reason})" for name, reason in unknown),
-    )
+    said = (f"Not identifiable: {name} ({reason})" for name, reason in unknown)
+    shown: tuple[Shown, ...] = (weights.titled("Weights (sizes add up to 1)"), *said)
     return Section("weights", "Weights", tuple(page), shown)
 
 
