@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cirl_gym.tables.columns import TableColumns, TableOptions
-    from cirl_gym.tables.report import TableReport
+    from cirl_gym.tables.read import TableReport
 
 
 SCHEMA = 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cirl_gym.tables.columns import TableColumns, TableOptions
-    from cirl_gym.tables.report import TableReport
+    from cirl_gym.tables.read import TableReport
 
 _NAMES = ("id", "step", "action", "patient", "terminated", "truncated")
 

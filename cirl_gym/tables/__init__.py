@@ -6,8 +6,7 @@
 """
 
 from cirl_gym.tables.columns import TableColumns, TableOptions, infer_columns
-from cirl_gym.tables.read import PreparedTable, from_dataframe, prepare_table
-from cirl_gym.tables.report import TableReport
+from cirl_gym.tables.read import PreparedTable, TableReport, from_dataframe, prepare_table
 from cirl_gym.tables.sheet import Sheet, read_table
 
 __all__ = [

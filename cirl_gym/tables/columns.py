@@ -59,7 +59,7 @@ class TableColumns:
     """When, a number or an ISO time; orders the rows of an episode."""
     action: str | tuple[str, ...]
     """What was decided after the row's observation. Of several columns every combination of values that is ever taken
-    is one action, "antibiotic=0, ventilation=1"; :attr:`~cirl_gym.tables.report.TableReport.actions` holds the values
+    is one action, "antibiotic=0, ventilation=1"; :attr:`~cirl_gym.tables.read.TableReport.actions` holds the values
     of each. (What was never taken has no outcomes to learn from.)"""
     features: tuple[str, ...]
     """The D observed numbers."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.tables.columns import LastRow, TableColumns, TableOptions
-from cirl_gym.tables.report import FeatureCounts
 from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, OBSERVED, Rows
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
@@ -51,6 +50,31 @@ class Episodes:
         """``[N, T+1]`` True on observations, False on padding."""
         live: BoolArray = np.arange(self.obs.shape[1]) <= self.lengths[:, None]
         return live
+
+
+@dataclass(frozen=True)
+class FeatureCounts:
+    """What became of the missing readings of one feature, over the used rows.
+
+    Raises:
+        ValueError: the counts do not add up.
+    """
+
+    name: str
+    empty: int
+    """Empty fields."""
+    below: int
+    """Readings set missing because they lie below the plausible range."""
+    above: int
+    """Readings set missing because they lie above it."""
+    carried: int
+    """Missing readings replaced by the last one of the same episode (if static: by any)."""
+    filled: int
+    """Missing readings before the first one of the episode, replaced by the training median."""
+
+    def __post_init__(self) -> None:
+        if self.empty + self.below + self.above != self.carried + self.filled:
+            raise ValueError(f"FeatureCounts: the counts do not add up: {self}")
 
 
 def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Episodes:

@@ -84,7 +84,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
             if not record:
                 pass  # a line without a single character holds nothing
             elif header is None:
-                header = _header(path, record)
+                header = [name.strip() for name in record]
+                if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+                    raise ValueError(f"{path}: the fields must be separated by commas; the first line is {record[0]!r}")
+                check_names(header, str(path))
             elif len(record) != len(header):
                 raise ValueError(f"{path}, line {line}: {len(record)} fields, but the header has {len(header)}")
             else:
@@ -117,30 +120,17 @@ def _decode(path: Path) -> str:
     return text
 
 
-def _header(path: Path, record: Sequence[str]) -> list[str]:
-    names = [name.strip() for name in record]
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-        raise ValueError(f"{path}: the fields must be separated by commas; the first line is {record[0]!r}")
-    return check_names(names, str(path))
-
-
-def check_names(names: Sequence[object], where: str) -> list[str]:
-    """The column names, once it is sure that each is a text and stands for one column.
-
-    Raises:
-        ValueError: a name is no text, empty or there twice.
-    """
-    texts: list[str] = []
+def check_names(names: Sequence[object], where: str) -> None:
+    """A ValueError where a column's name is no text, empty or there twice."""
     for number, name in enumerate(names, start=1):
         if not isinstance(name, str):
             raise ValueError(f"{where}: the name of column {number} must be a text, got {name!r}")
         if not name:
             hint = " (pandas writes its index so; index=False leaves it out)" if number == 1 else ""
             raise ValueError(f"{where}: column {number} has no name{hint}")
-        if name in texts:
-            raise ValueError(f"{where}: two columns have the name {name!r} ({texts.index(name) + 1} and {number})")
-        texts.append(name)
-    return texts
+        first = names.index(name) + 1
+        if first < number:
+            raise ValueError(f"{where}: two columns have the name {name!r} ({first} and {number})")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -193,11 +183,7 @@ class RowNames:
 
 
 def refuse(cells: Sequence[BadCell], ids: Sequence[str], rows: RowNames) -> None:
-    """Raise one error that names column, id and row of the bad cells, if there are any.
-
-    Raises:
-        ValueError: there are.
-    """
+    """One ValueError that names column, id and row of the bad cells, if there are any."""
     if not cells:
         return
     shown = [f"column {c.column!r}, id {ids[c.position]!r}, {rows[c.position]}: {c.why}" for c in cells[:_SHOWN]]
@@ -231,13 +217,6 @@ def number(cell: object) -> float | None:
     if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
         return float(cell)
     return None
-
-
-def _whole(cell: object) -> bool:
-    if isinstance(cell, str) and not _INTEGER.fullmatch(cell.strip()):
-        return False
-    # Half of what 64 bits hold, so that differences fit as well; nanoseconds since 1970 do.
-    return isinstance(cell, (str, int, np.integer)) and abs(int(cell)) < 2**62
 
 
 def _moment(cell: object) -> tuple[int, bool] | None:
@@ -291,7 +270,8 @@ class Sheet:
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.frame = frame
-        self.columns = check_names(list(frame.columns), "the table")
+        self.columns: list[str] = list(frame.columns)
+        check_names(self.columns, "the table")
         self.rows = RowNames.of(frame)
         self.parsed: dict[tuple[str, str], Any] = {}
 
@@ -329,8 +309,7 @@ class Sheet:
     def numbers(self, column: str) -> tuple[FloatArray, BoolArray]:
         """``[R]`` float64 values, NaN where missing or bad; ``[R]`` True where a cell is no number."""
         found = self._each(column, number)
-        bad = np.array([value is None for value in found], dtype=np.bool_)
-        return np.array(found, dtype=np.float64), bad
+        return np.array(found, dtype=np.float64), np.array([value is None for value in found], dtype=np.bool_)
 
     @_once
     def readings(self, column: str) -> tuple[FloatArray, list[BadCell]]:
@@ -338,12 +317,9 @@ class Sheet:
         (values, bad), cells = self.numbers(column), self.cells(column)
         with np.errstate(invalid="ignore"):
             huge = np.abs(values) > LARGEST
-        faults = [BadCell(column, int(i), f"{cells[i]!r} is not a number") for i in np.flatnonzero(bad)]
-        faults += [
-            BadCell(column, int(i), f"{cells[i]} is beyond {LARGEST:g}, which no reading is")
-            for i in np.flatnonzero(huge)
-        ]
-        return values, faults
+        odd = [(i, f"{cells[i]!r} is not a number") for i in np.flatnonzero(bad)]
+        odd += [(i, f"{cells[i]} is beyond {LARGEST:g}, which no reading is") for i in np.flatnonzero(huge)]
+        return values, [BadCell(column, int(i), why) for i, why in odd]
 
     @_once
     def texts(self, column: str) -> list[str | None]:
@@ -388,10 +364,8 @@ class Sheet:
         A column is either of numbers or of ISO times ("2020-01-31", "2020-01-31T08:30:00Z"), whichever most cells are.
         Whole numbers stay whole numbers, so that large ones are not rounded.
         """
-        cells, missing = self.cells(column), self.missing(column)
-        values, no_number = self.numbers(column)
-        plain = not no_number.any()
-        moments = [None if plain else _moment(cell) for cell in cells]
+        (values, no_number), cells, missing = self.numbers(column), self.cells(column), self.missing(column)
+        moments = [_moment(cell) if no_number.any() else None for cell in cells]
         iso = sum(m is not None for m in moments) > int((~no_number & ~missing).sum())
         word = "an ISO time as most others" if iso else "a number or an ISO time (2020-01-31 or 2020-01-31T08:30)"
         no_time = [m is None for m in moments] if iso else (no_number | np.isinf(values)).tolist()
@@ -401,11 +375,14 @@ class Sheet:
             if missing[i] or no_time[i]
         ]
         if iso:
-            zones = {m[1] for m in moments if m is not None}
-            if len(zones) == 2:
+            if len({m[1] for m in moments if m is not None}) == 2:
                 odd = next(i for i, m in enumerate(moments) if m is not None and not m[1])
                 faults.append(BadCell(column, odd, f"{cells[odd]!r} has no time zone, but other cells have one"))
             return np.array([0 if m is None else m[0] for m in moments], dtype=np.int64), faults
-        if not faults and all(_whole(cell) for cell in cells):
-            return np.array([int(cell) for cell in cells], dtype=np.int64), faults
+        whole = [not isinstance(cell, str) or _INTEGER.fullmatch(cell.strip()) for cell in cells]
+        if not faults and all(whole) and all(isinstance(cell, (str, int, np.integer)) for cell in cells):
+            integers = [int(cell) for cell in cells]
+            # Half of what 64 bits hold, so that differences fit as well; nanoseconds since 1970 do.
+            if max(map(abs, integers), default=0) < 2**62:
+                return np.array(integers, dtype=np.int64), faults
         return values, faults
