@@ -9,13 +9,14 @@ from cirl_gym.interop.episodes import (
     KeepLastObservation,
     Transition,
     from_episodes,
+    from_long_table,
     shown_observations,
     step_rewards,
     to_d3rlpy,
     to_imitation,
+    to_long_table,
     transitions,
 )
-from cirl_gym.interop.long_table import from_long_table, to_long_table
 from cirl_gym.interop.minari import MinariReport, from_minari, to_minari
 
 __all__ = [

@@ -3,16 +3,17 @@
 Index order, everywhere in this package: ``(x_t, a_t, r_t, x_{t+1})``. T actions go with T + 1 observations; the reward
 of an action is that of the outcome which followed it, ``r_t = w . phi(x_{t+1})`` (paper, equation 23).
 
-d3rlpy and imitation are loaded by their own functions, which say how to get them where they are not installed.
+d3rlpy and imitation are loaded by their own functions, which say how to get them where they are not installed. Tables
+of pandas, one row per episode and time, give a batch back without a change.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,11 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, check_weights, reward
 from cirl_gym.data.rollout import observation
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cirl_gym.tables import TableColumns, TableOptions, TableReport
 
 MINARI = 'pip install "minari>=0.5.4" h5py pillow  (Python 3.11 or newer)'
 IMITATION = (
@@ -35,16 +41,11 @@ D3RLPY = (
 )
 
 
+_COLUMNS = ("id", "step", "action", "patient", "terminated", "truncated")
+
+
 def load_library(module: str, install: str) -> ModuleType:
-    """Import a module.
-
-    Args:
-        module: its full name.
-        install: the commands that install it and what it needs, for the message.
-
-    Raises:
-        ImportError: it, or something that it needs, is not installed.
-    """
+    """Import a module; an ImportError says how to ``install`` it and what it needs, where that is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -73,14 +74,10 @@ class Transition(NamedTuple):
 
 
 def shown_observations(batch: Batch, *, previous_action: bool = True) -> Float32Array:
-    """``[N, T+1, d + A]`` or ``[N, T+1, d]``: the observations as ``CIRLTumour-v0`` shows them.
+    """``[N, T+1, d + A]`` or ``[N, T+1, d]``: the observations as ``CIRLTumour-v0`` shows them, a fresh array.
 
-    Args:
-        batch: N episodes.
-        previous_action: append the one-hot previous action (zeros at t = 0), as the environments do by default.
-
-    Returns:
-        A fresh float32 array, raw units; rows past an episode's end mean nothing.
+    ``previous_action`` appends the one-hot previous action (zeros at t = 0), as the environments do by default. Raw
+    units; rows past an episode's end mean nothing.
     """
     if not previous_action:
         return batch.obs.copy()
@@ -147,23 +144,21 @@ def transitions(
     Raises:
         ValueError: as :func:`step_rewards`.
     """
-    return _steps(batch, shown_episodes(batch, feature_map, weights, previous_action))
-
-
-def _steps(batch: Batch, episodes: Sequence[Episode]) -> Iterator[Transition]:
-    for i, episode in enumerate(episodes):
-        for t, action in enumerate(episode.actions.tolist()):
-            last = t == len(episode.actions) - 1
-            yield Transition(
-                id=batch.ids[i],
-                step=t,
-                obs=episode.obs[t].copy(),
-                action=action,
-                reward=float(episode.rewards[t]),
-                next_obs=episode.obs[t + 1].copy(),
-                terminated=last and episode.terminated,
-                truncated=last and not episode.terminated,
-            )
+    episodes = shown_episodes(batch, feature_map, weights, previous_action)
+    return (
+        Transition(
+            id=batch.ids[i],
+            step=t,
+            obs=episode.obs[t].copy(),
+            action=action,
+            reward=float(episode.rewards[t]),
+            next_obs=episode.obs[t + 1].copy(),
+            terminated=t == len(episode.actions) - 1 and episode.terminated,
+            truncated=t == len(episode.actions) - 1 and not episode.terminated,
+        )
+        for i, episode in enumerate(episodes)
+        for t, action in enumerate(episode.actions.tolist())
+    )
 
 
 def from_episodes(
@@ -185,7 +180,7 @@ def from_episodes(
         features: names of the d features.
         action_names: names of the A actions.
         ids: names of the N episodes.
-        groups: whom each episode belongs to.
+        groups: whom each belongs to.
 
     Raises:
         ValueError: an episode does not have one observation more than it has actions, or breaks another promise of
@@ -284,11 +279,7 @@ def to_d3rlpy(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, *, 
     are float32. ``dataset.dump(file)``, the file opened as "w+b", and
     ``ReplayBuffer.load(file, buffer, transition_picker=KeepLastObservation())`` keep everything.
 
-    Args:
-        batch: N episodes.
-        feature_map: phi of the reward.
-        weights: ``[d]`` of the reward.
-        previous_action: append the one-hot previous action, as the environments show it by default.
+    The arguments are those of :func:`transitions`.
 
     Raises:
         ImportError: d3rlpy is not installed; the message says how to, beside a newer Gymnasium.
@@ -337,15 +328,11 @@ def to_imitation(
     GAIL, AIRL and the density algorithms refuse episodes of unequal lengths unless they are made with
     ``allow_variable_horizon=True``.
 
-    Args:
-        batch: N episodes.
-        feature_map: phi of the reward.
-        weights: ``[d]`` of the reward.
-        previous_action: append the one-hot previous action, as the environments show it by default.
-        cut_is_terminal: what `imitation` is to take for ``terminal``. False: that the process ended. True: that the
-            episode ended, by the process or by the end of watching, which is what `imitation`'s own collector writes
-            for an episode that ran into a time limit. A ``terminal`` last step becomes ``dones = True``: reward
-            networks that use ``done`` see it, and SQIL takes the value of what follows for zero.
+    ``cut_is_terminal`` says what `imitation` is to take for ``terminal``. False: that the process ended. True: that the
+    episode ended, by the process or by the end of watching, which is what `imitation`'s own collector writes for an
+    episode that ran into a time limit. A ``terminal`` last step becomes ``dones = True``: reward networks that use
+    ``done`` see it, and SQIL takes the value of what follows for zero. The other arguments are those of
+    :func:`transitions`.
 
     Raises:
         ImportError: `imitation` is not installed; the message says how to.
@@ -363,3 +350,96 @@ def to_imitation(
         )
         for episode in episodes
     ]
+
+
+def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataFrame:
+    """A table of ``sum(k + 1)`` rows, as :meth:`Batch.from_dataframe` and :func:`from_long_table` read it.
+
+    A row holds the id and the group as text (the latter in a column "patient", a name that the reader knows), the step
+    t from 0, the d features (float32, raw units), the name of the action that was chosen after them (a categorical
+    whose categories are all A names in their order; missing on the last row of an episode, which has no action), and
+    two flags that are 1 on the last row if the process ended there (``terminated``) or watching did (``truncated``).
+
+    Args:
+        batch: N episodes.
+        columns: what to call the columns; None: id, patient, step, action, terminated, truncated, and the features'
+            names. All of these are needed, since nothing of the batch may be lost.
+
+    Raises:
+        ValueError: two columns would have one name, a column is not named or the features are others than the
+            batch's, or an id or group is blank, which in a table cannot be told from an empty cell.
+    """
+    import pandas as pd
+
+    from cirl_gym.tables.columns import TableColumns
+    from cirl_gym.tables.sheet import check_names
+
+    if columns is None:
+        columns = TableColumns(*_COLUMNS[:3], batch.features, *_COLUMNS[3:])
+    if columns.group is None or columns.terminated is None or columns.truncated is None:
+        raise ValueError("columns must name group, terminated and truncated: the table would lose them")
+    if not isinstance(columns.action, str):
+        raise ValueError(f"a batch has one action per step, but columns names {len(columns.action)} for it")
+    if columns.features != batch.features:
+        raise ValueError(f"columns has the features {columns.features}, the batch {batch.features}")
+    check_names(columns.used, "columns")
+    for column, names in (("id", batch.ids), ("group", batch.groups)):
+        blank = [name for name in names if not name.strip()]
+        if blank:
+            raise ValueError(f"the {column} {blank[0]!r} is blank: a table cannot tell it from an empty cell")
+
+    live = batch.seen
+    last = np.arange(batch.horizon + 1) == batch.lengths[:, None]
+    episode, step = np.nonzero(live)
+    chosen = np.full(live.shape, -1, dtype=np.int64)
+    chosen[:, :-1][batch.mask] = batch.actions[batch.mask]
+    content: dict[str, object] = {
+        columns.id: np.array(batch.ids, dtype=object)[episode],
+        columns.group: np.array(batch.groups, dtype=object)[episode],
+        columns.time: step.astype(np.int64),
+        **{name: batch.obs[..., j][live] for j, name in enumerate(columns.features)},
+        columns.action: pd.Categorical.from_codes(
+            chosen[live], categories=pd.Index(batch.action_names, dtype=object), ordered=False
+        ),
+        columns.terminated: (last & batch.terminated[:, None])[live].astype(np.int64),
+        columns.truncated: (last & batch.truncated[:, None])[live].astype(np.int64),
+    }
+    return pd.DataFrame(content)
+
+
+def from_long_table(
+    frame: pd.DataFrame, columns: TableColumns | None = None, options: TableOptions | None = None
+) -> tuple[Batch, TableReport]:
+    """The batch of a table that :func:`to_long_table` made, and the account of its rows.
+
+    The reader is :func:`cirl_gym.tables.read.from_dataframe`, with its checks and repairs. What this adds: the default
+    names of the columns, and, where the action is a categorical, that the actions are numbered as its categories are
+    (the reader alone sorts those that occur). A batch comes back equal, padded to its longest episode. A CSV file
+    keeps no categories; Parquet does.
+
+    Args:
+        frame: the table; rows in any order.
+        columns: which column is what; None: the default names of :func:`to_long_table`, all others being features.
+        options: of the reader, see :class:`~cirl_gym.tables.columns.TableOptions`.
+
+    Raises:
+        ValueError: the table cannot be used as it is (the reader refuses tables in which only one action is ever
+            taken, for instance); the message names column, id and row, or the option to give.
+    """
+    import pandas as pd
+
+    from cirl_gym.tables.columns import TableColumns, check_known
+    from cirl_gym.tables.read import from_dataframe
+
+    if columns is None:
+        features = tuple(str(name) for name in frame.columns if name not in _COLUMNS)
+        columns = TableColumns(*_COLUMNS[:3], features, *_COLUMNS[3:])
+    check_known(columns.used, [str(name) for name in frame.columns])
+    action = frame[columns.actions[0]]
+    if len(columns.actions) > 1 or not isinstance(action.dtype, pd.CategoricalDtype):
+        return from_dataframe(frame, columns, options)
+    codes = action.cat.codes.astype("Int64")
+    batch, report = from_dataframe(frame.assign(**{columns.actions[0]: codes.mask(codes < 0)}), columns, options)
+    of_code = np.array([int(name) for name in batch.action_names])
+    names = tuple(str(name) for name in action.cat.categories)
+    return replace(batch, actions=of_code[batch.actions], action_names=names), report

@@ -12,8 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +73,7 @@ def to_minari(
         name: the data set's, ``group/name-v0`` or ``name-v0``; there must be none of that name yet.
         feature_map: phi of the reward.
         weights: ``[d]`` of the reward.
-        previous_action: append the one-hot previous action, as the environments show it by default.
+        previous_action: as in :func:`~cirl_gym.interop.shown_observations`.
         env: where the data came from, so that Minari's ``recover_environment()`` can make it again; its spaces become
             those of the data set. Default: no environment, and a space without limits.
         about: any of author, author_email, code_permalink, algorithm_name and description.
@@ -84,10 +83,31 @@ def to_minari(
         ValueError: the name is malformed or taken, the environment's spaces do not fit, ``about`` has another key, or
             as :func:`~cirl_gym.interop.step_rewards`. No part of a data set is left behind.
     """
-    _check_about(name, about or {})
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name of a Minari data set must look like 'group/name-v0', got {name!r}")
+    unknown = sorted(set(about or {}) - set(_ABOUT))
+    if unknown:
+        raise ValueError(f"about has no {unknown[0]!r}; it can hold {', '.join(_ABOUT)}")
     episodes = shown_episodes(batch, feature_map, weights, previous_action)
     spaces_of_data = _spaces(batch, episodes[0].obs.shape[1], env)
-    minari, folder = _new_data_set(name)
+    minari = load_library("minari", MINARI)
+    for needed in ("h5py", "PIL.Image"):  # Minari asks for them only once it has begun to write
+        load_library(needed, MINARI)
+    folder = Path(load_library("minari.storage.datasets_root_dir", MINARI).get_dataset_path(name))
+    if folder.exists():
+        raise ValueError(f"there is a Minari data set {name!r} already, at {folder}: give another name or version")
+    own = {
+        "schema": SCHEMA,
+        "previous_action": previous_action,
+        "features": list(batch.features),
+        "outcomes": list(feature_map.features),
+        "action_names": list(batch.action_names),
+        "ids": list(batch.ids),
+        "groups": list(batch.groups),
+        "weights": np.asarray(weights, dtype=np.float64).tolist(),
+        "low": feature_map.low.tolist(),
+        "high": feature_map.high.tolist(),
+    }
     try:
         with warnings.catch_warnings():
             # What nobody told us about the data is left out; Minari warns of each such field.
@@ -100,30 +120,11 @@ def to_minari(
                 **spaces_of_data,
                 **dict(about or {}),
             )
-        dataset.storage.update_metadata({METADATA: _metadata(batch, feature_map, weights, previous_action)})
+        dataset.storage.update_metadata({METADATA: own})
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return dataset
-
-
-def _check_about(name: str, about: Mapping[str, str]) -> None:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"the name of a Minari data set must look like 'group/name-v0', got {name!r}")
-    unknown = sorted(set(about) - set(_ABOUT))
-    if unknown:
-        raise ValueError(f"about has no {unknown[0]!r}; it can hold {', '.join(_ABOUT)}")
-
-
-def _new_data_set(name: str) -> tuple[ModuleType, Path]:
-    """Minari, and the folder that it will make for a data set of this name."""
-    minari = load_library("minari", MINARI)
-    for needed in ("h5py", "PIL.Image"):  # Minari asks for them only once it has begun to write
-        load_library(needed, MINARI)
-    folder = Path(load_library("minari.storage.datasets_root_dir", MINARI).get_dataset_path(name))
-    if folder.exists():
-        raise ValueError(f"there is a Minari data set {name!r} already, at {folder}: give another name or version")
-    return minari, folder
 
 
 def _buffer(minari: Any, episode: Episode) -> Any:
@@ -151,21 +152,6 @@ def _spaces(batch: Batch, width: int, env: gymnasium.Env[Any, Any] | None) -> di
     if not isinstance(acts, spaces.Discrete) or acts.n != batch.n_actions or acts.start != 0:
         raise ValueError(f"the environment takes {acts}, but the data have {batch.n_actions} actions")
     return {"observation_space": own, "action_space": acts}
-
-
-def _metadata(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, previous_action: bool) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "previous_action": previous_action,
-        "features": list(batch.features),
-        "outcomes": list(feature_map.features),
-        "action_names": list(batch.action_names),
-        "ids": list(batch.ids),
-        "groups": list(batch.groups),
-        "weights": np.asarray(weights, dtype=np.float64).tolist(),
-        "low": feature_map.low.tolist(),
-        "high": feature_map.high.tolist(),
-    }
 
 
 @dataclass(frozen=True)
@@ -253,37 +239,48 @@ def from_minari(
         load_library("h5py", MINARI)
         dataset = load_library("minari", MINARI).load_dataset(dataset)
     layout = _layout(dataset, features, action_names, previous_action)
-    found = _read(dataset, layout)
-    ids = [layout.ids[i] for i in found.indices]
+    indices, obs, actions, marks, lone = _read(dataset, layout)
+    ids = [layout.ids[i] for i in indices]
+    unmarked = ~marks.any(axis=1)
+    if unmarked.any() and ends is None:
+        first = ids[int(np.flatnonzero(unmarked)[0])]
+        raise ValueError(
+            f"data set {dataset.id!r}: {int(unmarked.sum())} of {len(ids)} episodes (the first is {first!r}) are "
+            "marked neither as terminated nor as truncated on their last step. Say ends='ended' (the process itself "
+            "ended there, nothing follows) or ends='cut' (only the record ends there)"
+        )
+    if ends is not None and not unmarked.any():
+        raise ValueError(f"data set {dataset.id!r} itself says how each episode ends: leave out ends")
     batch = from_episodes(
-        found.obs,
-        found.actions,
-        _decide(dataset.id, ids, found.marks, ends),
+        obs,
+        actions,
+        marks[:, 0] | (unmarked & (ends == "ended")),
         features=layout.features,
         action_names=layout.action_names,
         ids=ids,
-        groups=[layout.groups[i] for i in found.indices],
+        groups=[layout.groups[i] for i in indices],
     )
-    return batch, _report(str(dataset.id), batch, found, ends)
+    return batch, MinariReport(
+        dataset=str(dataset.id),
+        episodes=len(batch) + lone,
+        used=len(batch),
+        lone=lone,
+        steps=batch.n_steps,
+        terminated=int(batch.terminated.sum()),
+        truncated=int(batch.truncated.sum()),
+        both=int(marks.all(axis=1).sum()),
+        unmarked=int(unmarked.sum()),
+        ends=ends,
+        rewards_left_out=batch.n_steps,
+    )
 
 
-class _Found(NamedTuple):
-    """The n episodes of a data set that have an action."""
+def _read(
+    dataset: Any, layout: _Layout
+) -> tuple[list[int], list[npt.NDArray[Any]], list[npt.NDArray[Any]], BoolArray, int]:
+    """Of the n episodes with an action, each checked: numbers, features, actions, marks ``[n, 2]``; how many had none.
 
-    indices: list[int]
-    """``[n]`` their numbers in the data set."""
-    obs: list[npt.NDArray[Any]]
-    """Features ``[k+1, d]`` alone."""
-    actions: list[npt.NDArray[Any]]
-    """``[k]``."""
-    marks: BoolArray
-    """``[n, 2]`` whether the last step is marked as terminated, as truncated."""
-    lone: int
-    """Number of episodes without an action."""
-
-
-def _read(dataset: Any, layout: _Layout) -> _Found:
-    """Every episode, checked one by one.
+    The marks say whether the last step is marked as terminated, and as truncated.
 
     Raises:
         ValueError: one of them breaks a rule, or none has an action.
@@ -300,7 +297,18 @@ def _read(dataset: Any, layout: _Layout) -> _Found:
         if len(taken) == 0:
             lone += 1
             continue
-        marks.append(_last_marks(name, episode, len(taken)))
+        flags = []
+        for what in ("terminations", "truncations", "rewards"):
+            found = np.asarray(getattr(episode, what))
+            if found.shape != taken.shape:
+                raise ValueError(f"episode {name!r}: {what} has shape {found.shape} for {len(taken)} actions")
+            flags.append(found.astype(np.bool_))
+        early = np.flatnonzero(flags[0][:-1] | flags[1][:-1])
+        if len(early):
+            raise ValueError(
+                f"episode {name!r}: its end is marked at step {early[0]}, but it goes on to step {len(taken) - 1}"
+            )
+        marks.append((flags[0][-1], flags[1][-1]))
         repeating &= _repeats_actions(name, seen, taken, layout)
         indices.append(int(episode.id))
         obs.append(seen[:, :d])
@@ -312,23 +320,7 @@ def _read(dataset: Any, layout: _Layout) -> _Found:
             f"data set {dataset.id!r}: the last {len(layout.action_names)} numbers of every observation are the "
             "one-hot previous action. Say previous_action=True to check and drop them, or False to keep them"
         )
-    return _Found(indices, obs, actions, np.array(marks, dtype=np.bool_), lone)
-
-
-def _report(dataset: str, batch: Batch, found: _Found, ends: Ends | None) -> MinariReport:
-    return MinariReport(
-        dataset=dataset,
-        episodes=len(batch) + found.lone,
-        used=len(batch),
-        lone=found.lone,
-        steps=batch.n_steps,
-        terminated=int(batch.terminated.sum()),
-        truncated=int(batch.truncated.sum()),
-        both=int(found.marks.all(axis=1).sum()),
-        unmarked=int((~found.marks.any(axis=1)).sum()),
-        ends=ends,
-        rewards_left_out=batch.n_steps,
-    )
+    return indices, obs, actions, np.array(marks, dtype=np.bool_), lone
 
 
 def _layout(
@@ -341,8 +333,22 @@ def _layout(
             "one dimension) and discrete actions make a batch"
         )
     own = dataset.storage.metadata.get(METADATA)
+    n = dataset.storage.total_episodes
     if own is not None:
-        return _own_layout(dataset, own, features, action_names, previous_action)
+        if own.get("schema") != SCHEMA:
+            raise ValueError(f"data set {dataset.id!r} was written with schema {own.get('schema')}, not {SCHEMA}")
+        for name, value in {"features": features, "action_names": action_names}.items():
+            if value is not None and tuple(value) != tuple(own[name]):
+                raise ValueError(f"data set {dataset.id!r} itself has {name} {tuple(own[name])}, got {tuple(value)}")
+        if previous_action is not None and previous_action != own["previous_action"]:
+            raise ValueError(f"data set {dataset.id!r} itself says previous_action={own['previous_action']}")
+        if len(own["ids"]) != n:
+            raise ValueError(
+                f"data set {dataset.id!r} holds {n} episodes, but was written with {len(own['ids'])}: episodes that "
+                "were added later have no name"
+            )
+        recorded = {name: tuple(own[name]) for name in ("features", "action_names", "ids", "groups")}
+        return _Layout(**recorded, previous_action=own["previous_action"], first_action=0)
     names = tuple(str(acts.start + a) for a in range(int(acts.n))) if action_names is None else tuple(action_names)
     if len(names) != acts.n:
         raise ValueError(f"data set {dataset.id!r} has {acts.n} actions, action_names names {len(names)}")
@@ -352,53 +358,8 @@ def _layout(
     given = tuple(f"x{j}" for j in range(d)) if features is None else tuple(features)
     if len(given) != d:
         raise ValueError(f"data set {dataset.id!r} has {d} features, {len(given)} are named")
-    numbers = tuple(map(str, range(dataset.storage.total_episodes)))
+    numbers = tuple(map(str, range(n)))
     return _Layout(given, names, previous_action, int(acts.start), numbers, numbers)
-
-
-def _own_layout(
-    dataset: Any,
-    own: Any,
-    features: Sequence[str] | None,
-    action_names: Sequence[str] | None,
-    previous_action: bool | None,
-) -> _Layout:
-    if own.get("schema") != SCHEMA:
-        raise ValueError(f"data set {dataset.id!r} was written with schema {own.get('schema')}, not {SCHEMA}")
-    recorded = {"features": tuple(own["features"]), "action_names": tuple(own["action_names"])}
-    given = {"features": features, "action_names": action_names}
-    for name, value in given.items():
-        if value is not None and tuple(value) != recorded[name]:
-            raise ValueError(f"data set {dataset.id!r} itself has {name} {recorded[name]}, got {tuple(value)}")
-    if previous_action is not None and previous_action != own["previous_action"]:
-        raise ValueError(f"data set {dataset.id!r} itself says previous_action={own['previous_action']}")
-    if len(own["ids"]) != dataset.storage.total_episodes:
-        raise ValueError(
-            f"data set {dataset.id!r} holds {dataset.storage.total_episodes} episodes, but was written with "
-            f"{len(own['ids'])}: episodes that were added later have no name"
-        )
-    return _Layout(
-        **recorded,
-        previous_action=own["previous_action"],
-        first_action=0,
-        ids=tuple(own["ids"]),
-        groups=tuple(own["groups"]),
-    )
-
-
-def _last_marks(name: str, episode: Any, steps: int) -> tuple[bool, bool]:
-    """Whether the last step is marked as terminated, and as truncated."""
-    flags = []
-    for what in ("terminations", "truncations", "rewards"):
-        found = np.asarray(getattr(episode, what))
-        if found.shape != (steps,):
-            raise ValueError(f"episode {name!r}: {what} has shape {found.shape} for {steps} actions")
-        flags.append(found.astype(np.bool_))
-    early = flags[0][:-1] | flags[1][:-1]
-    if early.any():
-        step = int(np.flatnonzero(early)[0])
-        raise ValueError(f"episode {name!r}: its end is marked at step {step}, but it goes on to step {steps - 1}")
-    return bool(flags[0][-1]), bool(flags[1][-1])
 
 
 def _repeats_actions(name: str, seen: npt.NDArray[Any], taken: IntArray, layout: _Layout) -> bool:
@@ -416,19 +377,3 @@ def _repeats_actions(name: str, seen: npt.NDArray[Any], taken: IntArray, layout:
             + (f"the action before was {layout.action_names[taken[step - 1]]!r}" if step else "no action came before")
         )
     return bool(same.all())
-
-
-def _decide(dataset: str, names: Sequence[str], flags: BoolArray, ends: Ends | None) -> BoolArray:
-    """``[N]`` whether the process ended, by the marks ``[N, 2]`` or, where there are none, by the user's word."""
-    unmarked = ~flags.any(axis=1)
-    if unmarked.any() and ends is None:
-        first = names[int(np.flatnonzero(unmarked)[0])]
-        raise ValueError(
-            f"data set {dataset!r}: {int(unmarked.sum())} of {len(names)} episodes (the first is {first!r}) are marked "
-            "neither as terminated nor as truncated on their last step. Say ends='ended' (the process itself ended "
-            "there, nothing follows) or ends='cut' (only the record ends there)"
-        )
-    if ends is not None and not unmarked.any():
-        raise ValueError(f"data set {dataset!r} itself says how each episode ends: leave out ends")
-    terminated: BoolArray = flags[:, 0] | (unmarked & (ends == "ended"))
-    return terminated
