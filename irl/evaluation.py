@@ -16,11 +16,14 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.worlds.world import CounterfactualWorld
-from irl.checks.held_out import HeldOutConfig, agreement_over_time, held_out_likelihood, held_out_plans
 from irl.checks.metrics import (
     RETURN_EPISODES,
+    HeldOutConfig,
     accuracy,
+    agreement_over_time,
     ceiling,
+    held_out_likelihood,
+    held_out_plans,
     majority,
     mean_and_error,
     repeat_last_action,

@@ -250,7 +250,7 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
         compute = partial(fit_successor, replace(problem, gamma=gamma), config.agent, rng, report)
         return stored_agent(study.stored, problem.model, compute, part)
 
-    def solve(gamma: float) -> Solved[SuccessorAgent]:
+    def solve(gamma: float) -> Solved:
         agent = learnt(gamma, f"agent_gamma_{gamma!r}.npz")
         return Solved(agent, judged_preferences(agent.psi, study.train, study.signs, how, study.rng("weights"))[0])
 

@@ -10,8 +10,8 @@ from cirl_gym.lazy import attach
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        ".held_out": "HeldOutConfig held_out_likelihood held_out_plans",
-        ".metrics": "Coverage accuracy accuracy_by_step ceiling coverage same_order weight_error",
+        ".metrics": "Coverage HeldOutConfig accuracy accuracy_by_step ceiling coverage held_out_likelihood "
+        "held_out_plans same_order weight_error",
         ".quality": "PlannedAndReached QualityConfig planned_and_reached quality_control",
     },
 )

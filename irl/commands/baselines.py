@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 from rich.console import Console
 
 from agents.dsfn.dsfn import DSFNConfig
@@ -27,7 +28,7 @@ from irl.settings import FitConfig
 from irl.stages import stages
 from irl.stored_stages import code_digest
 from irl.studies.baselines import DSFNLoopConfig, planned_stages, settings_of, solve
-from irl.studies.judge import FinishedRun, Judge, habits, load_finished
+from irl.studies.judge import FinishedRun, habits, load_finished
 
 BASELINES = "baselines.json"
 ROWS = "rows"
@@ -109,20 +110,20 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
     study = Study(*loaded.split(), loaded.feature_map, loaded.signs, fit, seed)
     (folder / ROWS).mkdir(parents=True, exist_ok=True)
     (folder / BASELINES).unlink(missing_ok=True)  # of other methods, or of an older run
-    judge, shown, rows = loaded.judge(), Console(stderr=True), []
+    shown, rows = Console(stderr=True), []
     for number, method in enumerate(methods, 1):
         shown.print(f"{number} of {len(methods)}: {METHODS[method]}", markup=False, highlight=False)
-        rows.append(_row(method, study, dsfn, loaded, judge, folder / ROWS / f"{method}.json", shown))
+        rows.append(_row(method, study, dsfn, loaded, folder / ROWS / f"{method}.json", shown))
     found = Baselines(
         run=str(run),
         features=loaded.feature_map.features,
         true_weights=None if loaded.truth is None else tuple(loaded.truth.weights),
-        ceiling=judge.ceiling,
+        ceiling=loaded.ceiling,
         gap_in=loaded.world.name,
         episodes=_episodes(study, loaded),
         seed=seed,
         quick=config.quick,
-        rows=(*rows, *_references(loaded, judge)),
+        rows=(*rows, *_references(loaded)),
         notes=_notes(study, config.quick, methods),
     )
     found.write(folder / BASELINES)
@@ -133,9 +134,7 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
     return found
 
 
-def _row(
-    method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, judge: Judge, path: Path, shown: Console
-) -> Row:
+def _row(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, path: Path, shown: Console) -> Row:
     """The row that is stored, or a new one; a failure is not stored, so that it is tried again."""
     settings = _settings(method, study, dsfn, loaded)
     stored = stored_row(path, method, settings)
@@ -148,13 +147,13 @@ def _row(
     try:
         with stages(planned_stages(method, study.config) + 1, console=shown) as run:
             began = time.perf_counter()
-            found = solve(method, replace(study, stages=run), dsfn, oracle)
+            policy, row = solve(method, replace(study, stages=run), dsfn, oracle)
             # Every fit clones as well, which is a row of its own.
             cloning = 0.0 if method == "cloning" else run.seconds.get("behaviour cloning", 0.0)
             seconds = time.perf_counter() - began - cloning
             with run.stage("evaluation"):
-                measured = judge.policy(found.policy) | judge.weights(found.weights)
-            row = Row(method=method, seconds=seconds, **found.fields(), **measured)
+                measured = loaded.measured(policy) | loaded.against_truth(row.weights)
+            row = structs.replace(row, seconds=seconds, **measured)
     except Exception as error:  # whatever it is, the other methods go on, and the row and the exit status say so
         if not isinstance(error, ValueError):
             traceback.print_exc()
@@ -192,13 +191,13 @@ def _settings(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedR
     return settings
 
 
-def _references(loaded: FinishedRun, judge: Judge) -> list[Row]:
+def _references(loaded: FinishedRun) -> list[Row]:
     """Habits, and simulated experts as they would act without mistakes."""
     habit = habits(loaded.train, loaded.rules)
-    rows = [Row(method=name, memory=name == "repeat", **judge.policy(policy)) for name, policy in habit.items()]
+    rows = [Row(method=name, memory=name == "repeat", **loaded.measured(policy)) for name, policy in habit.items()]
     if loaded.truth is None:
         return rows
-    return [Row(method="expert", model="simulator", memory=True, **judge.policy(loaded.truth.expert)), *rows]
+    return [Row(method="expert", model="simulator", memory=True, **loaded.measured(loaded.truth.expert)), *rows]
 
 
 def _episodes(study: Study, loaded: FinishedRun) -> dict[str, int]:

@@ -191,7 +191,7 @@ class _Program:
     def minimise(self, objective: FloatArray, limit: float) -> tuple[FloatArray | None, float]:
         """The w ``[d]`` with the least ``objective [d + 1]`` over (w, r) with r <= limit, and a lower bound of it.
 
-        The two belong together unless the nodes ran out; then the bound still holds, and w can be worse or missing.
+        Where the nodes ran out the bound still holds, and w can be worse or missing.
         """
         d = self._d
         high = self._high.copy()
@@ -218,11 +218,8 @@ def not_identifiable(batch: Batch, outcomes: Sequence[str] | None = None) -> dic
     """Features whose weights the outcomes in a batch cannot tell apart, by name, with the reason.
 
     A constant outcome says nothing but how long episodes last; of outcomes that are linear functions of each other
-    only a combination of the weights is determined.
-
-    Args:
-        batch: what was observed.
-        outcomes: names of the outcomes that are weighed, computed ones among them; None: all features.
+    only a combination of the weights is determined. ``outcomes`` names those that are weighed, computed ones among
+    them; None: all features.
 
     Raises:
         ValueError: an outcome is none of the batch's features, nor computed of them.
@@ -238,15 +235,12 @@ def not_identifiable(batch: Batch, outcomes: Sequence[str] | None = None) -> dic
         for i in np.flatnonzero(constant)
     }
     varying = np.flatnonzero(~constant)
-    if len(varying) < 2:
-        return reasons
     z = (rows[:, varying] - centre[varying]) / spread[varying]
     eigenvalues, vectors = np.linalg.eigh(z.T @ z / len(z))
     null = vectors[:, eigenvalues < DEPENDENT**2]
     shared = null @ null.T
     for j, column in enumerate(varying):
-        share = np.sqrt(max(shared[j, j], 0.0))
-        if share < TAKES_PART:
+        if np.sqrt(max(shared[j, j], 0.0)) < TAKES_PART:
             continue
         partners = [names[varying[i]] for i in range(len(varying)) if i != j and abs(shared[i, j]) > 0.01]
         reasons[names[column]] = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,8 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from irl.checks.metrics import accuracy
 from irl.max_margin.loop import REASONS, FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
-from irl.pipeline import Fit, Study, fit
+from irl.pipeline import Study, fit
+from irl.result.baselines import Row
 from irl.settings import FitConfig
 
 
@@ -141,7 +142,10 @@ def fit_dsfn(
     dsfn = DSFN.fit(train, validation, feature_map, gamma, config.dsfn, rng, rules=rules)
     expert = observed_mu(train, feature_map, gamma)
     imitation = dsfn.initial() if config.warm_start else None
-    warm = imitation is not None and _leaves_something(expert.mean - imitation.mu, signs, config.tolerance)
+    warm = False
+    if imitation is not None:  # what it leaves must be more than the tolerance, and partly of a sign that is allowed
+        left = expert.mean - imitation.mu
+        warm = bool(np.linalg.norm(left) > config.tolerance and keep_signs(left, checked_signs(signs)).any())
     accuracies: list[float] = []
 
     def solve(w: FloatArray) -> DSFNSolution:
@@ -162,41 +166,14 @@ def fit_dsfn(
     return DSFNResult(loop, expert, tuple(accuracies), imitation, warm)
 
 
-def _leaves_something(left: FloatArray, signs: npt.ArrayLike, tolerance: float) -> bool:
-    """Whether mu_E - mu_0 ``[d]`` is more than the tolerance and has a component whose sign is allowed."""
-    return bool(np.linalg.norm(left) > tolerance and keep_signs(left, checked_signs(signs)).any())
-
-
 # --- what each method makes of the same episodes: weights, if it asks for any, and a policy --------------------------
-
-_PLANNED = {"dsfn": 1, "dsfn_h": 1, "cloning": 1}
-"""Stages of what is not the pipeline, whose own are five, and one more with several outcome models."""
-
-
-class Found(NamedTuple):
-    """What a method came to."""
-
-    policy: Policy
-    model: str | None = None
-    """Kind of the outcome model."""
-    memory: bool = False
-    """Whether the policy sees more than the current observation."""
-    weights: FloatArray | None = None
-    """``[d]`` L1 norm 1."""
-    intervals: dict[str, tuple[float, float]] | None = None
-    """90 % interval of each weight."""
-    note: str = ""
-    """How it went."""
-
-    def fields(self) -> dict[str, Any]:
-        """All but the policy, as fields of :class:`irl.result.baselines.Row`."""
-        return {name: value for name, value in self._asdict().items() if name != "policy"}
 
 
 def planned_stages(method: str, config: FitConfig) -> int:
-    """How many stages :func:`solve` shows."""
-    several = method != "oracle" and config.outcome.members > 1
-    return _PLANNED.get(method, 5 + several)
+    """How many stages :func:`solve` shows: the pipeline five, and one more with several outcome models."""
+    if method in ("dsfn", "dsfn_h", "cloning"):
+        return 1
+    return 5 + (method != "oracle" and config.outcome.members > 1)
 
 
 def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[str, Any]:
@@ -206,8 +183,8 @@ def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[st
     return {"cloning": config.cloning} if method == "cloning" else {"fit": _fit_config(method, config)}
 
 
-def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> Found:
-    """One method.
+def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> tuple[Policy, Row]:
+    """The policy of one method, and its row of the table before anything is measured.
 
     Args:
         method: one of :data:`irl.result.baselines.METHODS`.
@@ -236,21 +213,9 @@ def _fit_config(method: str, config: FitConfig) -> FitConfig:
     return replace(config, model=kind, cloning=least)
 
 
-def _explained(method: str, study: Study) -> Found:
+def _explained(method: str, study: Study) -> tuple[Policy, Row]:
     """Steps 4 to 9 of the pipeline."""
     found, controlled = fit(study), method == "oracle"
-    ends = zip(found.posterior.low.tolist(), found.posterior.high.tolist(), strict=True)
-    return Found(
-        policy=found.policy,
-        model="simulator" if controlled else study.config.model,
-        memory=controlled or study.config.model != "mb_x",
-        weights=found.weights,
-        intervals=dict(zip(study.feature_map.features, ends, strict=True)),
-        note=_fit_note(found),
-    )
-
-
-def _fit_note(found: Fit) -> str:
     told = [_loop_note(found.loop)]
     reports = found.model.report.get("members", [found.model.report])
     corrections = [report["correction"] for report in reports if report.get("correction") is not None]
@@ -259,7 +224,14 @@ def _fit_note(found: Fit) -> str:
         told.append("the network did not improve on the linear law, which predicts alone")
     elif dropped:
         told.append(f"{dropped} of {len(corrections)} networks did not improve on the linear law")
-    return "; ".join(told)
+    return found.policy, Row(
+        method=method,
+        model="simulator" if controlled else study.config.model,
+        memory=controlled or study.config.model != "mb_x",
+        weights=tuple(found.weights.tolist()),
+        intervals=dict(zip(study.feature_map.features, found.posterior.intervals, strict=True)),
+        note="; ".join(told),
+    )
 
 
 def _loop_note(loop: MaxMarginResult) -> str:
@@ -271,7 +243,7 @@ def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:
     return replace(config, dsfn=config.dsfn.with_history()) if method == "dsfn_h" else config
 
 
-def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> Found:
+def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> tuple[Policy, Row]:
     """From the batch alone (Lee et al. 2019); an episode ends where watching ended, as in the pipeline."""
     horizon = study.config.horizon or study.train.horizon
     splits = (study.train.with_early_ends(horizon), study.validation.with_early_ends(horizon))
@@ -279,8 +251,9 @@ def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> Found:
     with study.stages.stage("policies from the batch alone") as report:
         phi, signs = study.feature_map, study.signs
         found = fit_dsfn(*splits, phi, signs, gamma, config, rng, report, rules=_rules(study))
-    policy, weights = dsfn_answer(found)
-    return Found(policy, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
+    policy, w = dsfn_answer(found)
+    weights = None if w is None else tuple(w.tolist())
+    return policy, Row(method=method, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
 
 
 def dsfn_answer(found: DSFNResult) -> tuple[Policy, FloatArray | None]:
@@ -305,13 +278,13 @@ def dsfn_note(found: DSFNResult) -> str:
     return "; ".join(told)
 
 
-def _cloning(study: Study) -> Found:
+def _cloning(study: Study) -> tuple[Policy, Row]:
     """Recurrent behaviour cloning: what the experts would do, not what they want."""
     rng, config = np.random.default_rng([study.seed, *b"cloning"]), study.config.cloning
     with study.stages.stage("behaviour cloning") as report:
         found = fit_cloning(study.train, study.validation, config, rng, report, rules=_rules(study))
     note = "" if found.accepted else "the network did not improve on a logistic regression, which acts alone"
-    return Found(found.policy, memory=True, note=note)
+    return found.policy, Row(method="cloning", memory=True, note=note)
 
 
 def _rules(study: Study) -> ActionRules | None:

@@ -14,44 +14,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.types import FloatArray
-from irl.checks.held_out import HeldOutConfig, averaged_log_likelihood, held_out_plans
+from irl.checks.metrics import HeldOutConfig, averaged_log_likelihood, held_out_plans
 from irl.preferences.likelihood import per_decision
 from irl.preferences.posterior import PosteriorResult
 from irl.result.result import GammaChoice, GammaTried, check_gammas
 
 
-class Solver(Protocol):
-    """What is asked of an agent: the successor features of its plans along histories."""
-
-    def psi(self, batch: Batch, w: FloatArray, width: int | None = None) -> FloatArray:
-        """``[N, T, A, d]`` for weights ``[d]``; ``width`` is that of the search."""
-
-
-Agent = TypeVar("Agent", bound=Solver)
-
-
 @dataclass(frozen=True)
-class Solved(Generic[Agent]):
+class Solved:
     """The candidate policies of one discount factor, and what the training decisions say under it."""
 
-    agent: Agent
+    agent: SuccessorAgent
     posterior: PosteriorResult
 
 
 def choose_gamma(
-    solve: Callable[[float], Solved[Agent]],
+    solve: Callable[[float], Solved],
     gammas: Sequence[float],
     held_out: Batch,
     width: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[GammaChoice, Solved[Agent]]:
-    """Solve under each discount factor, judge held-out decisions, take one.
+) -> tuple[GammaChoice, Solved]:
+    """Solve under each discount factor, judge held-out decisions, take one; what was solved under it comes with it.
 
     Args:
         solve: candidate policies and posterior under a discount factor, from the training decisions.
@@ -60,9 +50,6 @@ def choose_gamma(
         width: of the search along the held-out histories; default: the agent's own.
         progress: called with (discount factors done, discount factors).
 
-    Returns:
-        The choice, and what was solved under the chosen one.
-
     Raises:
         ValueError: there is no choice (:func:`irl.result.result.check_gammas`), or fewer than two patients are held
             out.
@@ -70,7 +57,7 @@ def choose_gamma(
     check_gammas(gammas)
     if len(set(held_out.groups)) < 2:
         raise ValueError("to choose a discount factor, decisions of two patients at least must be held out")
-    solved: list[Solved[Agent]] = []
+    solved: list[Solved] = []
     said: list[FloatArray] = []
     for number, gamma in enumerate(gammas):
         solved.append(solve(gamma))
@@ -81,7 +68,7 @@ def choose_gamma(
     return choice, solved[list(gammas).index(choice.chosen)]
 
 
-def held_out_log_likelihood(solved: Solved[Agent], batch: Batch, width: int | None = None) -> FloatArray:
+def held_out_log_likelihood(solved: Solved, batch: Batch, width: int | None = None) -> FloatArray:
     """Log-likelihood ``[N]`` of each episode's decisions, the chance of each averaged over the posterior.
 
     At the posterior means of weights and kappa alone, weights that are hardly known would be taken at their word, and

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from agents.policies.habits import Habit, WithinRules
 from cirl_gym.data.batch import Batch
@@ -68,37 +70,35 @@ class SharedWorld:
     """phi, of the policy's histories and of the experts' alike."""
     feature_map: FeatureMap
     gamma: float
-    mu_expert: FloatArray
-    """``[d]`` of the same patients' episodes."""
+    seen: Batch
+    """The same patients' episodes."""
+
+    @cached_property
+    def mu_expert(self) -> FloatArray:
+        """``[d]`` the experts' feature expectation."""
+        return self._mean(self.seen)
 
     def mu(self, policy: Policy, rng: np.random.Generator) -> FloatArray:
         """``[d]`` the policy's feature expectation, as a mean over the patients."""
-        played = rollout(self.world, policy, len(self.start[1]), rng, start=self.start)
-        return _mu(self.model, self.feature_map, played, self.gamma)
+        return self._mean(rollout(self.world, policy, len(self.start[1]), rng, start=self.start))
+
+    def _mean(self, batch: Batch) -> FloatArray:
+        return expert_mu(phi_along(self.model, self.feature_map, batch), batch, self.gamma).mean
 
 
 def simulator_world(parameters: TumourParameters, seen: Batch, feature_map: FeatureMap, gamma: float) -> SharedWorld:
     """The simulator, with its noise; phi is exact."""
-    world, model = TumourWorld(parameters), OracleModel(parameters)
-    mu = _mu(model, feature_map, seen, gamma)
-    return SharedWorld(
-        "the simulator", world, world.start(seen.start.astype(np.float64)), model, feature_map, gamma, mu
-    )
+    world = TumourWorld(parameters)
+    start = world.start(seen.start.astype(np.float64))
+    return SharedWorld("the simulator", world, start, OracleModel(parameters), feature_map, gamma, seen)
 
 
 def imagined_world(
     model: OutcomeModel, seen: Batch, feature_map: FeatureMap, gamma: float, horizon: int
 ) -> SharedWorld:
     """The world model of one outcome model, which is the same for every method: h' = (h, a, phi(h, a))."""
-    world = CounterfactualWorld(model, seen.start, horizon)
-    mu = _mu(model, feature_map, seen, gamma)
-    start = (model.start(seen.start), seen.start)
-    return SharedWorld("the run's own world model", world, start, model, feature_map, gamma, mu)
-
-
-def _mu(model: OutcomeModel, feature_map: FeatureMap, batch: Batch, gamma: float) -> FloatArray:
-    """``[d]`` mean discounted phi over the episodes of a batch."""
-    return expert_mu(phi_along(model, feature_map, batch), batch, gamma).mean
+    world, start = CounterfactualWorld(model, seen.start, horizon), (model.start(seen.start), seen.start)
+    return SharedWorld("the run's own world model", world, start, model, feature_map, gamma, seen)
 
 
 @dataclass(frozen=True)
@@ -114,57 +114,13 @@ class KnownExperts:
     """``[N, T, A]`` the experts' action probabilities along the held-out episodes."""
 
 
-class Judge:
-    """Measures policies; the numbers that are drawn for one are drawn for all.
-
-    Args:
-        world: where feature expectations are compared.
-        test: held-out episodes.
-        truth: what is known of simulated experts; None for a table.
-        seed: patients and noise of returns are those of ``cirl demo`` with this seed.
-    """
-
-    def __init__(self, world: SharedWorld, test: Batch, truth: KnownExperts | None, seed: int) -> None:
-        self.world, self.test, self.truth, self.seed = world, test, truth, seed
-        self._best = None if truth is None else self._returns(truth, truth.expert)
-
-    @property
-    def ceiling(self) -> float | None:
-        """Accuracy that nobody can exceed; None where it is not known."""
-        return None if self.truth is None else ceiling(self.truth.chances, self.test)
-
-    def policy(self, policy: Policy) -> dict[str, Any]:
-        """The fields of :class:`irl.result.baselines.Row` that follow from a policy."""
-        mu = self.world.mu(policy, np.random.default_rng([self.seed, 2]))
-        measured = {
-            "mu_gap": float(np.linalg.norm(self.world.mu_expert - mu)),
-            "accuracy": accuracy(act_along(policy, self.test), self.test),
-        }
-        if self.truth is not None and self._best is not None:
-            earned = self._returns(self.truth, policy)
-            measured["return_"], measured["return_error"] = mean_and_error(earned)
-            measured["behind"], measured["behind_error"] = mean_and_error(self._best - earned)
-        return measured
-
-    def weights(self, w: FloatArray | None) -> dict[str, Any]:
-        """The fields of :class:`irl.result.baselines.Row` that follow from weights ``[d]`` and the truth."""
-        if w is None or self.truth is None:
-            return {}
-        truth = self.truth.weights
-        return {"weight_error": float(weight_error(w, truth).max()), "right_order": same_order(w, truth)}
-
-    def _returns(self, truth: KnownExperts, policy: Policy) -> FloatArray:
-        """One per patient; with the run's seed they are those of ``cirl demo``."""
-        return simulated_returns(policy, truth.parameters, self.world.feature_map, truth.weights, self.seed)
-
-
 VALIDATION = 0.1
 """Share of the saved patients that every method chooses by."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run, read from its folder."""
+    """A run, read from its folder, on whose held-out episodes, patients and noise every policy is measured."""
 
     train: Batch
     """The training episodes that it saved."""
@@ -193,9 +149,39 @@ class FinishedRun:
         """
         return self.train.split(VALIDATION, np.random.default_rng([self.seed, *b"baselines"]))
 
-    def judge(self) -> Judge:
-        """Measures all methods alike."""
-        return Judge(self.world, self.test, self.truth, self.seed)
+    @property
+    def ceiling(self) -> float | None:
+        """Accuracy that nobody can exceed; None where it is not known."""
+        return None if self.truth is None else ceiling(self.truth.chances, self.test)
+
+    def measured(self, policy: Policy) -> dict[str, Any]:
+        """The fields of :class:`irl.result.baselines.Row` that follow from a policy; all are drawn the same numbers."""
+        mu = self.world.mu(policy, np.random.default_rng([self.seed, 2]))
+        fields = {
+            "mu_gap": float(np.linalg.norm(self.world.mu_expert - mu)),
+            "accuracy": accuracy(act_along(policy, self.test), self.test),
+        }
+        if self.truth is not None:
+            earned = self.earned(self.truth, policy)
+            fields["return_"], fields["return_error"] = mean_and_error(earned)
+            fields["behind"], fields["behind_error"] = mean_and_error(self._best - earned)
+        return fields
+
+    def against_truth(self, w: npt.ArrayLike | None) -> dict[str, Any]:
+        """The fields of :class:`irl.result.baselines.Row` that follow from weights ``[d]`` and the truth."""
+        if w is None or self.truth is None:
+            return {}
+        truth = self.truth.weights
+        return {"weight_error": float(weight_error(w, truth).max()), "right_order": same_order(w, truth)}
+
+    def earned(self, truth: KnownExperts, policy: Policy) -> FloatArray:
+        """``[patients]`` returns of a policy, with the patients and the noise of ``cirl demo``."""
+        return simulated_returns(policy, truth.parameters, self.feature_map, truth.weights, self.seed)
+
+    @cached_property
+    def _best(self) -> FloatArray:
+        assert self.truth is not None
+        return self.earned(self.truth, self.truth.expert)
 
 
 def load_finished(folder: Path) -> FinishedRun:
@@ -230,9 +216,7 @@ def load_finished(folder: Path) -> FinishedRun:
 def settled(fit: FitConfig, chosen_gamma: float | None) -> FitConfig:
     """What all methods are asked the same way: under one discount factor, and for weights of the whole episodes.
 
-    Args:
-        fit: settings of the run.
-        chosen_gamma: the discount factor that held-out decisions chose; None: it was given.
+    The discount factor is the one that held-out decisions chose, or that of ``fit`` where they chose none.
     """
     gamma = fit.gamma if chosen_gamma is None else chosen_gamma
     return replace(fit, gamma=gamma, choose_gamma=(), windows=())

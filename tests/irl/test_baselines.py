@@ -152,10 +152,10 @@ class TestJudging:
         np.testing.assert_allclose(always - never, by_hand, atol=1e-6)
 
     def test_everybody_has_the_same_patients_and_noise(self, demo_run):
-        judge = load_finished(demo_run).judge()
-        first, second = (judge.policy(Habit(0, 2, False)) for _ in range(2))
+        run = load_finished(demo_run)
+        first, second = (run.measured(Habit(0, 2, False)) for _ in range(2))
         assert first == second
-        never = judge._returns(judge.truth, Habit(0, 2, False))
+        never = run.earned(run.truth, Habit(0, 2, False))
         played = rollout(TumourWorld(SHORT), Habit(0, 2, False), 500, np.random.default_rng([0, 1]))
         by_hand = [
             float((np.array([-0.3, -0.7]) * played.obs[i, 1 : n + 1] / [50, 15]).sum())
@@ -164,15 +164,15 @@ class TestJudging:
         np.testing.assert_allclose(never, by_hand, rtol=1e-6)
         assert first["return_"] == pytest.approx(np.mean(by_hand))
         assert first["return_error"] == pytest.approx(np.std(by_hand, ddof=1) / np.sqrt(500))
-        ahead = judge._returns(judge.truth, judge.truth.expert) - never
+        ahead = run.earned(run.truth, run.truth.expert) - never
         assert first["behind"] == pytest.approx(ahead.mean())
         assert first["behind_error"] == pytest.approx(ahead.std(ddof=1) / np.sqrt(500))
 
     def test_weights_against_the_truth_by_hand(self, demo_run):
-        judge = load_finished(demo_run).judge()
-        assert judge.weights(np.array([-0.25, -0.75])) == {"weight_error": pytest.approx(0.05), "right_order": True}
-        assert judge.weights(np.array([-0.7, -0.3])) == {"weight_error": pytest.approx(0.4), "right_order": False}
-        assert judge.weights(None) == {}
+        run = load_finished(demo_run)
+        assert run.against_truth(np.array([-0.25, -0.75])) == {"weight_error": pytest.approx(0.05), "right_order": True}
+        assert run.against_truth(np.array([-0.7, -0.3])) == {"weight_error": pytest.approx(0.4), "right_order": False}
+        assert run.against_truth(None) == {}
 
 
 def test_a_simulated_run_in_one_table(of_demo, demo_run):

@@ -35,7 +35,7 @@ def chosen_among(gammas, truth: float, w, seed: int = 0, patients: int = 80):
     train, held_out = (drawn([w] * STEPS, truth, 8.0, patients, seed + part) for part in (0, 1000))
     asked = []
 
-    def solve(gamma: float) -> Solved[ExactAgent]:
+    def solve(gamma: float) -> Solved:
         asked.append(gamma)
         agent = ExactAgent(gamma, STEPS)
         posterior, _ = infer_preferences(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from small_batches import batch_of
 
-from irl.checks.held_out import averaged_log_likelihood
+from irl.checks.metrics import averaged_log_likelihood
 from irl.preferences.likelihood import (
     PlanPool,
     action_log_likelihood,

@@ -28,7 +28,7 @@ from irl.commands import explain as commands
 from irl.commands.baselines import BaselinesConfig, baselines_run
 from irl.result.baselines import PAPER
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn
-from irl.studies.judge import Judge, habits, load_finished
+from irl.studies.judge import FinishedRun, habits, load_finished
 
 NAMES = ("wait", "treat")
 FELT = read_rules(('treat when Above("side effects", 0.2)',), BURDEN.features, NAMES)
@@ -227,13 +227,13 @@ def run(tmp_path_factory):
 
 class TestTheCommand:
     def test_no_method_does_what_is_forbidden(self, run, tmp_path, monkeypatch):
-        judged, policy_of = [], Judge.policy
+        judged, measured = [], FinishedRun.measured
 
-        def watched(judge, policy):
+        def watched(loaded, policy):
             judged.append(policy)
-            return policy_of(judge, policy)
+            return measured(loaded, policy)
 
-        monkeypatch.setattr(Judge, "policy", watched)
+        monkeypatch.setattr(FinishedRun, "measured", watched)
         loop = DSFNLoopConfig(TINY, rounds=2)
         found = baselines_run(run, BaselinesConfig(dsfn=loop), tmp_path)
         assert not found.failed

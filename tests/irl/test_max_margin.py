@@ -1,4 +1,4 @@
-"""The projection and the loop of Algorithm 1: by hand, by invariance, in an exact world, and every way to stop."""
+"""Feature expectations, the projection and the loop of Algorithm 1: by hand, by invariance, in an exact world."""
 
 from __future__ import annotations
 
@@ -9,44 +9,167 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted import Scripted
+from small_batches import batch_of
 
-from cirl_gym.data.features import draw_weights
+from cirl_gym.data.features import FeatureMap, draw_weights
+from cirl_gym.data.outcome_model import fold
+from cirl_gym.data.rollout import returns, rollout
+from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.world import TumourWorld
 from irl.checks.metrics import same_order
-from irl.max_margin.loop import REASONS, MaxMarginResult, Stop, max_margin, project
+from irl.max_margin.loop import REASONS, MaxMarginResult, Stop, expert_mu, max_margin, phi_along, project
+
+
+class Adds:
+    """The next observation is the present one plus (number of the action) in x and its square in y."""
+
+    features = ("x", "y")
+    n_actions = 3
+    noise_scale = np.zeros(2)
+    bounds = (np.full(2, -np.inf), np.full(2, np.inf))
+
+    def noise(self, normals):
+        return normals * self.noise_scale
+
+    def start(self, obs):
+        return obs
+
+    def encode(self, batch):
+        return fold(self, batch)
+
+    def predict(self, states):
+        steps = np.arange(3)[:, None] ** np.array([1, 2])
+        return states[..., None, :] + steps.astype(np.float32)
+
+    def end_probability(self, states):
+        return np.zeros((*states.shape[:-1], 3), dtype=np.float32)
+
+    def advance(self, states, actions, obs):
+        return obs
+
+
+MAP = FeatureMap(("x", "y"), np.array([0.0, 100.0]), np.array([10.0, 200.0]))
+
+
+def test_phi_along_by_hand_and_zero_on_padding():
+    batch = batch_of([0, 2], [1], n_actions=3)
+    # Episode 0 sees (0, 100) and (1, 101); episode 1 sees (10, 110). Actions 0, 2 add (0, 0), (2, 4); action 1 (1, 1).
+    # Scaled by (x / 10, (y - 100) / 100).
+    expected = [[[0.0, 0.0], [0.3, 0.05]], [[1.1, 0.11], [0.0, 0.0]]]
+    phi = phi_along(Adds(), MAP, batch)
+    np.testing.assert_allclose(phi, expected, rtol=1e-6)
+    longer = phi_along(Adds(), MAP, batch.padded(7))
+    np.testing.assert_array_equal(longer[:, :2], phi)
+    assert not longer[:, 2:].any()
+
+
+def test_phi_along_refuses_what_does_not_belong_together():
+    with pytest.raises(ValueError, match="features differ"):
+        phi_along(Adds(), FeatureMap(("y", "x"), np.zeros(2), np.ones(2)), batch_of([0], n_actions=3))
+    with pytest.raises(ValueError, match="knows 3 actions, the batch has 2"):
+        phi_along(Adds(), MAP, batch_of([0]))
+
+
+def test_mu_is_a_geometric_series():
+    # phi = 1, gamma = .5, lengths 1, 2, 3: (1 + 1.5 + 1.75) / 3. A discount that ran on from episode to episode, or a
+    # sum with T + 1 terms, would give something else.
+    batch = batch_of([0], [0, 1], [0, 1, 1])
+    mu = expert_mu(np.ones((3, 3, 1)), batch, 0.5)
+    assert mu.mean[0] == pytest.approx(1.41667, abs=1e-5)
+    # Deviations -.41667, .08333, .33333: variance .145833, over three episodes .0486111.
+    assert mu.covariance is not None
+    assert mu.covariance[0, 0] == pytest.approx(0.0486111, rel=1e-5)
+    assert (mu.episodes, mu.groups) == (3, 3)
+
+
+def test_gamma_restarts_in_every_episode():
+    phi = np.array([[[1.0], [2.0]], [[1.0], [2.0]], [[1.0], [2.0]]])
+    for gamma, value in ((0.0, 1.0), (0.5, 2.0), (1.0, 3.0)):
+        assert expert_mu(phi, batch_of([0, 0], [0, 0], [0, 0]), gamma).mean[0] == value
+
+
+def test_mu_refuses_what_is_no_phi_and_no_discount():
+    batch = batch_of([0, 1], [1])
+    for gamma in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="gamma must lie between 0 and 1"):
+            expert_mu(np.ones((2, 2, 1)), batch, gamma)
+    with pytest.raises(ValueError, match=r"phi must be \[N, T, d\]"):
+        expert_mu(np.ones((2, 3, 2)), batch, 0.9)
+    phi = np.ones((2, 2, 2))
+    phi[0, 1, 0] = np.inf
+    with pytest.raises(ValueError, match="'e0', step 1 is not finite"):
+        expert_mu(phi, batch, 0.9)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=6), st.integers(0, 4), st.randoms(use_true_random=False))
+def test_order_of_episodes_and_padding_do_not_matter(lengths, extra, random):
+    batch = batch_of(*([0] * length for length in lengths))
+    phi = np.random.default_rng(len(lengths)).normal(size=(*batch.actions.shape, 2))
+    order = np.array(random.sample(range(len(lengths)), len(lengths)))
+    mu, shuffled = expert_mu(phi, batch, 0.9), expert_mu(phi[order], batch.take(order), 0.9)
+    np.testing.assert_allclose(shuffled.mean, mu.mean, rtol=1e-12)
+    np.testing.assert_allclose(shuffled.covariance, mu.covariance, rtol=1e-9, atol=1e-12)
+    rubbish = np.where(batch.mask[..., None], phi, np.nan)
+    rubbish = np.pad(rubbish, ((0, 0), (0, extra), (0, 0)), constant_values=1e30)
+    padded = expert_mu(rubbish, batch.padded(batch.horizon + extra), 0.9)
+    np.testing.assert_allclose(padded.mean, mu.mean, rtol=1e-12)
+
+
+def test_a_patient_counted_twice_makes_nothing_more_certain():
+    phi = np.array([0.0, 1.0, 5.0])
+    once = expert_mu(phi.reshape(3, 1, 1), batch_of([0], [0], [0]), 1.0)
+    batch = batch_of(*[[0]] * 6, groups=("p", "q", "r", "r", "q", "p"))
+    twice = expert_mu(np.concatenate([phi, phi[::-1]]).reshape(6, 1, 1), batch, 1.0)
+    np.testing.assert_allclose(twice.mean, once.mean)
+    np.testing.assert_allclose(twice.covariance, once.covariance)
+    assert (twice.episodes, twice.groups) == (6, 3)
+    alone = expert_mu(np.ones((2, 1, 1)), batch_of([0], [0], groups=("p", "p")), 1.0)
+    assert alone.covariance is None, "one patient says nothing about the error"
+
+
+def test_monte_carlo_mu_of_a_policy_is_the_return_it_earns():
+    # Without noise the oracle predicts what happens, so w . mu is the mean return for every w.
+    quiet = TumourParameters(tumour_noise=0.0, side_noise=0.0)
+    world = TumourWorld(quiet)
+    batch = rollout(world, Scripted(0.4), 200, np.random.default_rng(0))
+    feature_map = quiet.feature_map
+    mu = expert_mu(phi_along(OracleModel(quiet), feature_map, batch), batch, 0.9).mean
+    for w in (np.array([-0.3, -0.7]), np.array([1.0, 0.0])):
+        assert w @ mu == pytest.approx(returns(batch, feature_map, w, 0.9).mean(), abs=1e-5)
+
+
+def test_mu_is_a_mean_over_episodes_and_not_a_function_of_the_mean_history():
+    # phi bends: the mean of phi is not phi of the mean, so anything linear in the raw input would be wrong here.
+    batch = batch_of([0], [2], n_actions=3)
+    phi = phi_along(Adds(), MAP, batch)
+    middle = batch_of([1], n_actions=3)
+    # y adds 0 and 4 to 100 and 110: mean of phi_y (0 + .14) / 2 = .07; the mean history (105) with the mean action (1)
+    # would give .06.
+    assert expert_mu(phi, batch, 1.0).mean[1] == pytest.approx(0.07, rel=1e-5)
+    assert phi_along(Adds(), MAP, middle)[0, 0, 1] + 0.05 == pytest.approx(0.06, rel=1e-5)
+
 
 points = st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=3, max_size=3).map(np.array)
 
 
-def test_a_projection_by_hand():
-    # bar = (0, 0), mu = (3, 4), mu_E = (5, 0): d . (mu_E - bar) = 15, d . d = 25, factor .6, new bar (1.8, 2.4),
-    # left over (3.2, -2.4) with norm 4. Parentheses put elsewhere, d * d @ (mu_E - bar), would give 45.
-    step = project(np.array([5.0, 0.0]), np.zeros(2), np.array([3.0, 4.0]))
-    assert step is not None
-    assert step.raw == step.clipped == pytest.approx(0.6)
-    np.testing.assert_allclose(step.bar, [1.8, 2.4])
-    assert np.linalg.norm([5.0, 0.0] - step.bar) == pytest.approx(4.0)
-
-
-def test_a_projection_by_hand_from_a_bar_that_is_not_zero():
-    # bar = (1, 1), mu = (5, 1), mu_E = (3, 2): d = (4, 0), factor (4 * 2) / 16 = .5, new bar (3, 1), margin 1.
-    step = project(np.array([3.0, 2.0]), np.ones(2), np.array([5.0, 1.0]))
-    assert step is not None
-    assert step.raw == 0.5
-    np.testing.assert_array_equal(step.bar, [3.0, 1.0])
-
-
 @pytest.mark.parametrize(
-    ("mu_expert", "raw", "clipped", "bar"),
+    ("mu_expert", "start", "mu", "raw", "bar"),
     [
-        ([6.0, 8.0], 2.0, 1.0, [3.0, 4.0]),  # beyond mu: no mixture reaches it, 5 are left
-        ([-3.0, -4.0], -1.0, 0.0, [0.0, 0.0]),  # behind bar: stay, 5 are left
+        # d . (mu_E - bar) = 15, d . d = 25: factor .6. Parentheses put elsewhere, d * d @ (mu_E - bar), would give 45.
+        ([5.0, 0.0], [0.0, 0.0], [3.0, 4.0], 0.6, [1.8, 2.4]),
+        ([3.0, 2.0], [1.0, 1.0], [5.0, 1.0], 0.5, [3.0, 1.0]),  # d = (4, 0), factor (4 * 2) / 16
+        ([6.0, 8.0], [0.0, 0.0], [3.0, 4.0], 2.0, [3.0, 4.0]),  # beyond mu: no mixture reaches it
+        ([-3.0, -4.0], [0.0, 0.0], [3.0, 4.0], -1.0, [0.0, 0.0]),  # behind bar: stay
     ],
 )
-def test_the_factor_is_clipped_and_the_raw_one_reported(mu_expert, raw, clipped, bar):
-    step = project(np.array(mu_expert), np.zeros(2), np.array([3.0, 4.0]))
-    assert step is not None
-    assert (step.raw, step.clipped) == (raw, clipped)
-    np.testing.assert_array_equal(step.bar, bar)
+def test_a_projection_by_hand(mu_expert, start, mu, raw, bar):
+    step = project(*map(np.array, (mu_expert, start, mu)))
+    assert step.raw == pytest.approx(raw)
+    assert step.clipped == pytest.approx(np.clip(raw, 0, 1))
+    np.testing.assert_allclose(step.bar, bar)
 
 
 def test_the_same_mu_is_no_new_policy():
@@ -131,11 +254,6 @@ def test_three_rounds_by_hand():
     assert all(r.seconds >= 0 for r in result.rounds)
 
 
-def test_the_margin_is_taken_before_scaling():
-    result = max_margin(np.array([40.0, 30.0]), solver((0, 0)), W0)
-    assert result.rounds[0].margin == 50.0
-
-
 def test_weights_and_policy_are_those_of_the_nearest_mu():
     result = max_margin(np.array([3.0, 1.0]), solver((0, 0), (4, 0), (0, 4)), W0, rounds=2)
     # Distances: sqrt(10), sqrt(2) for (4, 0), sqrt(18): K = 1 with w = (3, 1)/4; the last w was (0, 1).
@@ -153,6 +271,7 @@ def test_stop_converged():
     assert at_once.stop == "already matched"
     assert len(at_once.rounds) == 1
     assert max_margin(np.zeros(2), solver((0, 0), (4, 0)), W0, tolerance=0.0).stop == "already matched"
+    assert max_margin(np.array([40.0, 30.0]), solver((0, 0)), W0).margin == 50.0, "of vectors that nobody scaled"
     assert set(REASONS) == set(get_args(Stop))
 
 

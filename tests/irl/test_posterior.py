@@ -251,63 +251,61 @@ def test_the_sampler_reports_honestly():
     assert not report.long_enough, "a few dozen steps are not 50 autocorrelation times"
 
 
-def test_the_sampler_depends_on_its_generator_alone():
+def test_draws_depend_on_the_generator_alone():
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     target = linear_logistic(3, 50, 0)
     results = []
-    for _ in range(2):
-        results.append(sample_posterior(target, np.full(3, -1), np.random.default_rng(7), budget=2000))
+    for seed in (7, 7, 8):
+        results.append(sample_posterior(target, np.full(3, -1), np.random.default_rng(seed), budget=2000))
         np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
         np.random.seed(0)  # noqa: NPY002
         state = np.random.get_state()[1].copy()  # noqa: NPY002
     np.testing.assert_array_equal(results[0].draws, results[1].draws)
-    other = sample_posterior(target, np.full(3, -1), np.random.default_rng(8), budget=2000)
-    assert not np.array_equal(results[0].draws, other.draws)
+    assert not np.array_equal(results[0].draws, results[2].draws)
+    grids = [grid_posterior(OneState(), [0, 0], np.random.default_rng(3), points=10) for _ in range(2)]
+    np.testing.assert_array_equal(grids[0].draws, grids[1].draws)
 
 
 def test_one_feature_has_one_weight():
     result = sample_posterior(linear_logistic(1, 50, 0), [-1], np.random.default_rng(0), budget=2000)
-    np.testing.assert_array_equal(result.mean, [-1.0])
-    np.testing.assert_array_equal([result.low, result.high], [[-1.0], [-1.0]])
+    np.testing.assert_array_equal([result.mean, result.low, result.high], [[-1.0]] * 3)
     assert np.isfinite(result.sampler.effective).all()
 
 
-def test_the_grid_depends_on_its_generator_alone():
-    results = [grid_posterior(OneState(), [0, 0], np.random.default_rng(3), points=10) for _ in range(2)]
-    np.testing.assert_array_equal(results[0].draws, results[1].draws)
+GRID = {"log_likelihood": OneState(), "points": 5}
+SAMPLER = {"log_likelihood": OneState().many}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("find", "plain", "change", "message"),
     [
-        ({"signs": [-1, -1, -1]}, "two features and 2 points"),
-        ({"points": 1}, "two features and 2 points"),
-        ({"kappa_range": (0.0, 1.0)}, "kappa_range must be"),
-        ({"kappa_range": (2.0, 1.0)}, "kappa_range must be"),
-        ({"group_weights": np.ones((5, 39))}, r"group_weights must be \[B, 40\]"),
-        ({"log_likelihood": lambda w, k: np.zeros(len(k))}, r"must give \[40, G\]"),
-        ({"log_likelihood": lambda w, k: np.full((len(k), 3), np.nan)}, "numbers below infinity"),
-        ({"log_likelihood": lambda w, k: np.full((len(k), 3), -np.inf)}, "impossible under every weight"),
+        (grid_posterior, GRID, {"signs": [-1, -1, -1]}, "two features and 2 points"),
+        (grid_posterior, GRID, {"points": 1}, "two features and 2 points"),
+        (grid_posterior, GRID, {"kappa_range": (0.0, 1.0)}, "kappa_range must be"),
+        (grid_posterior, GRID, {"kappa_range": (2.0, 1.0)}, "kappa_range must be"),
+        (grid_posterior, GRID, {"group_weights": np.ones((5, 39))}, r"group_weights must be \[B, 40\]"),
+        (grid_posterior, GRID, {"log_likelihood": lambda w, k: np.zeros(len(k))}, r"must give \[40, G\]"),
+        (grid_posterior, GRID, {"log_likelihood": lambda w, k: np.full((len(k), 3), np.nan)}, "numbers below infinity"),
+        (
+            grid_posterior,
+            GRID,
+            {"log_likelihood": lambda w, k: np.full((len(k), 3), -np.inf)},
+            "impossible under every",
+        ),
+        (sample_posterior, SAMPLER, {"walkers": 4}, "6 walkers and 80 likelihoods at least, got 4"),
+        (sample_posterior, SAMPLER, {"budget": 100}, "640 likelihoods at least, got 32 and 100"),
+        (sample_posterior, SAMPLER, {"kappa_range": (-1.0, 1.0)}, "kappa_range must be"),
+        (sample_posterior, SAMPLER, {"log_likelihood": lambda w, k: np.zeros(1)}, "must give 32 numbers"),
+        (sample_posterior, SAMPLER, {"log_likelihood": lambda w, k: np.full(len(k), np.nan)}, "must give 32 numbers"),
+        (
+            sample_posterior,
+            SAMPLER,
+            {"log_likelihood": lambda w, k: np.full(len(k), -np.inf)},
+            "impossible under every",
+        ),
     ],
 )
-def test_the_grid_refuses(change, message):
-    arguments = {"log_likelihood": OneState(), "signs": [-1, -1], "rng": np.random.default_rng(0), "points": 5}
+def test_bad_input(find, plain, change, message):
+    arguments = {"signs": [-1, -1], "rng": np.random.default_rng(0)} | plain | change
     with pytest.raises(ValueError, match=message):
-        grid_posterior(**(arguments | change))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"walkers": 4}, "6 walkers and 80 likelihoods at least, got 4"),
-        ({"budget": 100}, "640 likelihoods at least, got 32 and 100"),
-        ({"kappa_range": (-1.0, 1.0)}, "kappa_range must be"),
-        ({"log_likelihood": lambda w, k: np.zeros(1)}, "must give 32 numbers"),
-        ({"log_likelihood": lambda w, k: np.full(len(k), np.nan)}, "must give 32 numbers"),
-        ({"log_likelihood": lambda w, k: np.full(len(k), -np.inf)}, "impossible under every weight"),
-    ],
-)
-def test_the_sampler_refuses(change, message):
-    arguments = {"log_likelihood": OneState().many, "signs": [-1, -1], "rng": np.random.default_rng(0)}
-    with pytest.raises(ValueError, match=message):
-        sample_posterior(**(arguments | change))
+        find(**arguments)

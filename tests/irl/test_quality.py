@@ -152,8 +152,11 @@ def test_means_and_standard_errors_are_those_of_courses_from_the_same_start(monk
     np.testing.assert_allclose(found.value_error, [np.sqrt(5 / 4) / 2])
 
 
-def test_an_agent_that_has_learnt_nothing_is_stopped():
-    agent = known_agent()
+def test_plans_that_do_not_hold_are_stopped():
+    elsewhere = planned_and_reached(known_agent(model=Doubled()), known_problem(), WEIGHTS, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="not solved well enough"):
+        elsewhere.check(0.05)
+    agent = known_agent()  # one that has learnt nothing
     agent.network.initialise(np.random.default_rng(0))
     agent.width = 1
     found = planned_and_reached(agent, known_problem(), WEIGHTS, np.random.default_rng(0))
@@ -164,16 +167,11 @@ def test_an_agent_that_has_learnt_nothing_is_stopped():
     np.testing.assert_array_equal(found.greedy, found.planned)
 
 
-def test_plans_made_in_another_world_are_stopped():
-    agent = known_agent(model=Doubled())
-    with pytest.raises(ValueError, match="not solved well enough"):
-        planned_and_reached(agent, known_problem(), WEIGHTS, np.random.default_rng(0)).check(0.05)
-
-
 def test_same_generator_same_bytes_and_the_agent_stays_as_it_was():
     agent, problem = known_agent(), known_problem()
-    first, again = (planned_and_reached(agent, problem, WEIGHTS, np.random.default_rng(4)) for _ in range(2))
-    other = planned_and_reached(agent, problem, WEIGHTS, np.random.default_rng(5))
+    first, again, other = (
+        planned_and_reached(agent, problem, WEIGHTS, np.random.default_rng(seed)) for seed in (4, 4, 5)
+    )
     assert first.sampled.tobytes() == again.sampled.tobytes()
     assert (first.sampled != other.sampled).any()
     assert agent.width == 4
@@ -191,25 +189,20 @@ def test_a_policy_acts_for_each_row_as_for_that_row_alone():
     assert len(np.unique(together.actions, axis=0)) > 1
 
 
-class TestProbedWeights:
-    def test_half_are_near_and_all_obey_the_signs(self):
-        near = np.array([[-0.3, 0.2, -0.5], [-0.6, -0.1, 0.3]])
-        found = probed_weights(np.array([-1.0, 0.0, -1.0]), near, 20, np.random.default_rng(0))
-        assert found.shape == (20, 3)
-        assert (found[:, [0, 2]] <= 0).all()
-        # A component of the wrong sign is set to zero.
-        assert {tuple(row) for row in found[:2].tolist()} == {(-0.3, 0.2, -0.5), (-0.6, -0.1, 0.0)}
-        np.testing.assert_allclose(np.abs(found[2:]).sum(axis=1), 1.0)
-
-    def test_no_more_than_half_are_near(self):
-        near = np.tile([[-0.125, -0.875]], (50, 1))
-        found = probed_weights(np.array([-1.0, -1.0]), near, 9, np.random.default_rng(0))
-        assert ((found == near[0]).all(axis=1)).sum() == 4
-
-    @pytest.mark.parametrize(("near", "n"), [(np.zeros((1, 2)), 0), (np.zeros((1, 3)), 5), (np.zeros(2), 5)])
-    def test_bad_input(self, near, n):
+def test_half_of_the_probed_weights_are_near_and_all_obey_the_signs():
+    signs, near = np.array([-1.0, 0.0, -1.0]), np.array([[-0.3, 0.2, -0.5], [-0.6, -0.1, 0.3]])
+    found = probed_weights(signs, near, 20, np.random.default_rng(0))
+    assert found.shape == (20, 3)
+    assert (found[:, [0, 2]] <= 0).all()
+    # A component of the wrong sign is set to zero.
+    assert {tuple(row) for row in found[:2].tolist()} == {(-0.3, 0.2, -0.5), (-0.6, -0.1, 0.0)}
+    np.testing.assert_allclose(np.abs(found[2:]).sum(axis=1), 1.0)
+    many = np.tile(near[:1], (50, 1))
+    found = probed_weights(signs, many, 9, np.random.default_rng(0))
+    assert ((found == near[0]).all(axis=1)).sum() == 4, "no more than half"
+    for near, n in ((np.zeros((1, 3)), 0), (np.zeros((1, 2)), 5), (np.zeros(3), 5)):
         with pytest.raises(ValueError, match="n must be at least 1 and near"):
-            probed_weights(np.array([-1.0, -1.0]), near, n, np.random.default_rng(0))
+            probed_weights(signs, near, n, np.random.default_rng(0))
 
 
 # --- within a run: it stops what fails, and changes nothing else ---
@@ -230,31 +223,19 @@ def fitted(simulated: Simulated, look: QualityConfig) -> tuple[Fit, Stages]:
         return fit(Study(simulated.train, simulated.validation, ranges, signs, config, 0, run)), run
 
 
-@pytest.fixture(scope="module")
-def looked(simulated):
-    return fitted(simulated, LOOK)
-
-
-def test_a_run_says_how_far_plans_are_kept(looked):
-    found, run = looked
+def test_a_run_says_how_far_plans_are_kept_and_looking_elsewhere_changes_nothing_else(simulated):
+    found, run = fitted(simulated, LOOK)
     assert found.quality.weights == 4
     assert found.quality.limit is None
     assert found.quality.sampled >= found.quality.noise > 0
     assert run.seconds["quality control"] > 0
-
-
-def test_looking_elsewhere_changes_nothing_else(simulated, looked):
-    found, _ = looked
+    assert fitted(simulated, LOOK)[0].quality == found.quality
     other, _ = fitted(simulated, replace(LOOK, weights=2, starts=1))
     assert other.quality != found.quality
     assert other.loop.mus.tobytes() == found.loop.mus.tobytes()
     assert other.posterior.draws.tobytes() == found.posterior.draws.tobytes()
     chances = [each.cloning.log_probabilities(simulated.test) for each in (found, other)]
     np.testing.assert_array_equal(*chances)
-
-
-def test_the_same_look_finds_the_same(simulated, looked):
-    assert fitted(simulated, LOOK)[0].quality == looked[0].quality
 
 
 def test_a_run_that_fails_stops(simulated):
