@@ -12,20 +12,18 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
-from cirl_gym.diagnostics.calibration import (
+from cirl_gym.diagnostics import (
     Coverage,
     EndCalibration,
-    end_calibration,
-    interval_coverage,
-    member_predictions,
-)
-from cirl_gym.diagnostics.probe import (
     Overlap,
     Support,
     TreatmentProbe,
     data_range,
+    end_calibration,
     fit_propensity,
+    interval_coverage,
     judged,
+    member_predictions,
     overlap,
     representations,
     support,

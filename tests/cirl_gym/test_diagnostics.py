@@ -12,11 +12,13 @@ from outcome_batches import ConfoundedDoctor, confounded, cut_off, linear_system
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import rollout
-from cirl_gym.diagnostics.calibration import end_calibration, interval_coverage, member_predictions
-from cirl_gym.diagnostics.probe import (
+from cirl_gym.diagnostics import (
     data_range,
+    end_calibration,
     fit_propensity,
+    interval_coverage,
     judged,
+    member_predictions,
     overlap,
     representations,
     support,

@@ -1,27 +1,164 @@
-"""What tells the treatment: a fresh classifier of the action, on a model's representation or on the history itself.
+"""Diagnostics of outcome models: whether what a model says of chance holds, and what tells the treatment.
 
+:func:`interval_coverage` and :func:`end_calibration` compare intervals and probabilities of an end with what happened.
 A representation that is balanced (CRN) does not tell which action the expert chose; how far that was reached can only
-be said by a classifier that had no part in the training. The same classifier on the history itself estimates the
-propensity P(a | h): where it is near zero, that action was hardly ever tried, and what a model says of it is
-extrapolated; the same goes for where roll-outs of policies leave what the data have seen.
+be said by a classifier that had no part in the training (:func:`treatment_probe`). The same classifier on the history
+itself estimates the propensity P(a | h): where it is near zero, that action was hardly ever tried, and what a model
+says of it is extrapolated (:func:`overlap`); the same goes for where roll-outs of policies leave what the data have
+seen (:func:`support`). Errors one and several steps ahead are in :mod:`cirl_gym.outcome_models.errors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from scipy.special import ndtri
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.inputs import Window, taken
+from cirl_gym.outcome_models.inputs import Window, end_labels, taken
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
-from cirl_gym.types import BoolArray, Float32Array, FloatArray
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+FAR = 4.0
+"""So many standard deviations from a bound it no longer cuts the noise off."""
+EDGES = (0.0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0)
+"""Of the bins of probabilities of an end; most are near 0 or near 1."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often outcomes lie in central intervals of one nominal level."""
+
+    level: float
+    """Nominal share."""
+    features: tuple[float, ...]
+    """``[d]`` share of outcomes inside."""
+    pooled: float
+    """Share over all features."""
+    free: float | None
+    """The same over predictions that no bound is near (see :data:`FAR`); None: there are none.
+
+    An outcome that cannot fall below zero has no noise there, and any interval holds it.
+    """
+    n: int
+    """Outcomes, over all features."""
+    n_free: int
+    """Those that no bound is near."""
+    standard_error: float
+    """Of ``free`` (where that is None, of ``pooled``), by episode: outcomes of one episode are not independent."""
+
+
+def interval_coverage(
+    members: npt.NDArray[np.floating],
+    noise_scale: FloatArray,
+    outcomes: npt.NDArray[np.floating],
+    bounds: tuple[FloatArray, FloatArray],
+    levels: Sequence[float] = LEVELS,
+    episode: IntArray | None = None,
+) -> tuple[Coverage, ...]:
+    """Share of outcomes inside the intervals of an ensemble, or of a single model.
+
+    The interval is mean +- z sqrt(variance between members + noise^2), z the normal quantile: what the members disagree
+    about and what no model foresees. With one member it is expected +- z noise.
+
+    Args:
+        members: ``[M, R, d]`` predictions, raw units.
+        noise_scale: ``[d]`` standard deviation of outcomes around the expected one, raw units.
+        outcomes: ``[R, d]`` what was observed, on patients that no member was fitted on.
+        bounds: ``[d]`` lower and upper limit of any outcome.
+        levels: nominal shares, inside (0, 1).
+        episode: ``[R]`` whose outcomes they are; default: each of another episode.
+
+    Raises:
+        ValueError: shapes do not agree, nothing was observed, or a level is not inside (0, 1).
+    """
+    if members.ndim != 3 or members.shape[1:] != outcomes.shape or members.size == 0:
+        raise ValueError(f"members must be [M, R, d] for outcomes {outcomes.shape}, got {members.shape}")
+    if not all(0 < level < 1 for level in levels):
+        raise ValueError(f"levels must lie between 0 and 1, got {tuple(levels)}")
+    mean = members.mean(axis=0, dtype=np.float64)
+    between = members.var(axis=0, dtype=np.float64, ddof=1) if len(members) > 1 else np.zeros(mean.shape)
+    spread = np.sqrt(between + noise_scale**2)
+    away = np.abs(outcomes - mean)
+    free = np.minimum(mean - bounds[0], bounds[1] - mean) > FAR * spread
+    judged = free if free.any() else np.ones_like(free)
+    whose = np.arange(len(outcomes)) if episode is None else episode
+    found = []
+    for level in levels:
+        # Predictions are float32: what is exact without noise is exact to that.
+        inside = away <= ndtri(0.5 + 0.5 * level) * spread + 1e-6 * np.maximum(np.abs(mean), 1.0)
+        shares = tuple(map(float, inside.mean(axis=0)))
+        alone = float(inside[free].mean()) if free.any() else None
+        gain = np.where(judged, inside - inside[judged].mean(), 0.0).sum(axis=1)
+        error = float(np.sqrt((np.bincount(whose, gain) ** 2).sum()) / judged.sum())
+        found.append(Coverage(level, shares, float(inside.mean()), alone, inside.size, int(free.sum()), error))
+    return tuple(found)
+
+
+def member_predictions(model: OutcomeModel, batch: Batch) -> npt.NDArray[np.float32]:
+    """``[M, R, d]`` expected outcomes of the R actions taken, by every member; a single model is its only one."""
+    members: Sequence[OutcomeModel] = getattr(model, "members", (model,))
+    return np.stack([taken(one.predict(one.encode(batch)[:, :-1]), batch)[batch.mask] for one in members])
+
+
+@dataclass(frozen=True)
+class EndBin:
+    """Steps whose predicted probability of an end lies in [low, high), the last bin in [low, high]."""
+
+    low: float
+    high: float
+    n: int
+    """Steps."""
+    predicted: float
+    """Their mean probability."""
+    observed: float
+    """Share of them at which the process did end."""
+
+
+@dataclass(frozen=True)
+class EndCalibration:
+    """Predicted probabilities of an end against ends."""
+
+    bins: tuple[EndBin, ...]
+    """Those with a step in them."""
+    expected: float
+    """Number of ends that the model expects: the sum of its probabilities."""
+    observed: int
+    """Number of ends."""
+    deviation: float
+    """Standard deviation of the number of ends if the probabilities are right."""
+    n: int
+    """Steps."""
+
+
+def end_calibration(model: OutcomeModel, batch: Batch, edges: Sequence[float] = EDGES) -> EndCalibration:
+    """Probabilities of an end with the actions that were taken, against the ends.
+
+    The episodes are held out, and their ends counted as those that the model was fitted on
+    (:meth:`~cirl_gym.data.batch.Batch.with_early_ends`); ``edges`` of the bins go from 0 to 1.
+    """
+    every = model.end_probability(model.encode(batch)[:, :-1]).astype(np.float64)
+    chance = taken(every, batch)[batch.mask]
+    ended = end_labels(batch)[batch.mask]
+    which = np.clip(np.searchsorted(edges, chance, side="right") - 1, 0, len(edges) - 2)
+    bins = []
+    for i in np.unique(which):
+        chosen = which == i
+        predicted, observed = float(chance[chosen].mean()), float(ended[chosen].mean())
+        bins.append(EndBin(float(edges[i]), float(edges[i + 1]), int(chosen.sum()), predicted, observed))
+    deviation = float(np.sqrt((chance * (1 - chance)).sum()))
+    return EndCalibration(tuple(bins), float(chance.sum()), int(ended.sum()), deviation, len(chance))
+
 
 Inputs = Callable[[Batch], Float32Array]
 """From episodes to ``[N, T, F]``: what the classifier sees at every step before the action."""
@@ -72,29 +209,25 @@ class FittedClassifier:
     loss: float
     """Mean log-loss per step on the patients by which its training was stopped."""
 
+    @torch.inference_mode()
     def probabilities(self, batch: Batch) -> FloatArray:
         """P(a | inputs) ``[N, T, A]``; rows on padding mean nothing."""
-        with torch.inference_mode():
-            logits = self.network(torch.from_numpy(self.inputs(batch))).double()
-            chances: FloatArray = torch.softmax(logits, dim=-1).numpy()
-        return chances
+        logits = self.network(torch.from_numpy(self.inputs(batch))).double()
+        return torch.softmax(logits, dim=-1).numpy()
 
 
 def fit_classifier(inputs: Inputs, train: Batch, rng: np.random.Generator) -> FittedClassifier:
-    """Train a classifier of the action taken at every step.
-
-    Args:
-        inputs: what it sees.
-        train: episodes of at least two patients; some of them only say when to stop.
-        rng: the split, first weights and order.
+    """Train a classifier of the action taken at every step; some of the patients only say when to stop.
 
     Raises:
         ValueError: all episodes are of one patient.
     """
     rows, held_out = train.split(HELD_OUT, rng)
     seed = int(rng.integers(2**31))
-    seen, mask, actions = _tensors(inputs, rows)
-    seen_out, mask_out, actions_out = _tensors(inputs, held_out)
+    (seen, mask, actions), (seen_out, mask_out, actions_out) = (
+        (torch.from_numpy(inputs(part)), torch.from_numpy(part.mask), torch.from_numpy(part.actions.copy()))
+        for part in (rows, held_out)
+    )
     live = seen[mask].double()
     spread = live.std(dim=0, unbiased=False)
     constant = spread <= 1e-9 * live.abs().amax(dim=0).clamp(min=1.0)
@@ -173,41 +306,28 @@ def representations(model: OutcomeModel) -> dict[str, Inputs]:
     if not isinstance(model, LearnedModel) or correction is None or correction.network.lstm is None:
         return {"state": lambda batch: model.encode(batch)[:, :-1]}
 
-    def window(batch: Batch) -> Float32Array:
-        return model.law.window.encode(batch)[:, :-1]
-
-    def memory(batch: Batch) -> Float32Array:
-        return correction.remembered(*asked(batch))
-
-    def representation(batch: Batch) -> Float32Array:
-        return correction.represented(*asked(batch))
-
     def asked(batch: Batch) -> tuple[Float32Array, Float32Array]:
         rows, memories = model.parts(model.encode(batch)[:, :-1])
         return model.law.window.newest(rows), memories
 
-    return {"window": window, "memory": memory, "representation": representation}
+    return {
+        "window": lambda batch: model.law.window.encode(batch)[:, :-1],
+        "memory": lambda batch: correction.remembered(*asked(batch)),
+        "representation": lambda batch: correction.represented(*asked(batch)),
+    }
 
 
 def fit_propensity(train: Batch, rng: np.random.Generator) -> FittedClassifier:
     """P(a | h) from the last observations and actions and the time; how many of them is chosen by log-loss."""
-    horizon = train.horizon
-    fits = [
-        fit_classifier(recent_history(Window(order, len(train.features), train.n_actions), horizon), train, rng)
-        for order in ORDERS
-    ]
-    return min(fits, key=lambda fit: fit.loss)
 
-
-def recent_history(window: Window, horizon: int) -> Inputs:
-    """The window's row and the share of the horizon that has passed."""
-
-    def inputs(batch: Batch) -> Float32Array:
-        rows = window.encode(batch)[:, :-1]
-        time = np.broadcast_to(np.arange(batch.horizon)[:, None] / horizon, (*rows.shape[:2], 1))
+    def recent(order: int, batch: Batch) -> Float32Array:
+        """The window's row and the share of the horizon that has passed."""
+        rows = Window(order, len(train.features), train.n_actions).encode(batch)[:, :-1]
+        time = np.broadcast_to(np.arange(batch.horizon)[:, None] / train.horizon, (*rows.shape[:2], 1))
         return np.concatenate([rows, time], axis=2, dtype=np.float32)
 
-    return inputs
+    fits = [fit_classifier(partial(recent, order), train, rng) for order in ORDERS]
+    return min(fits, key=lambda fit: fit.loss)
 
 
 @dataclass(frozen=True)
@@ -229,12 +349,8 @@ def overlap(chances: FloatArray, batch: Batch, threshold: float = RARE) -> Overl
     """Overlap along a batch from propensities ``[N, T, A]``, estimated or true."""
     rare: BoolArray = chances[batch.mask] < threshold
     chosen = rare[np.arange(len(rare)), batch.actions[batch.mask]]
-    by_action = tuple(float(share) for share in rare.mean(axis=0))
+    by_action = tuple(map(float, rare.mean(axis=0)))
     return Overlap(threshold, float(chosen.mean()), float(rare.any(axis=1).mean()), by_action, len(rare))
-
-
-def _tensors(inputs: Inputs, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.from_numpy(inputs(batch)), torch.from_numpy(batch.mask), torch.from_numpy(batch.actions.copy())
 
 
 @dataclass(frozen=True)
@@ -262,20 +378,13 @@ def data_range(train: Batch) -> tuple[FloatArray, FloatArray]:
 def support(
     rolled: Batch, span: tuple[FloatArray, FloatArray], propensity: FittedClassifier, threshold: float = RARE
 ) -> Support:
-    """Judge roll-outs of a policy in the world model.
-
-    Args:
-        rolled: episodes of one policy (:func:`cirl_gym.data.rollout.rollout`).
-        span: of the data (:func:`data_range`).
-        propensity: of the data.
-        threshold: a propensity below it is rare.
-    """
+    """Judge roll-outs of a policy in the world model by the range (:func:`data_range`) and propensity of the data."""
     outcomes = rolled.next_obs[rolled.mask]
     outside = (outcomes < span[0]) | (outcomes > span[1])
     chances = propensity.probabilities(rolled)
     return Support(
         float(outside.any(axis=1).mean()),
-        tuple(float(share) for share in outside.mean(axis=0)),
+        tuple(map(float, outside.mean(axis=0))),
         float((taken(chances, rolled)[rolled.mask] < threshold).mean()),
         float(rolled.lengths.mean()),
         len(outcomes),
