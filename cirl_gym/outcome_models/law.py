@@ -54,12 +54,8 @@ class LinearLaw:
     @classmethod
     def persistence(cls, n_features: int, n_actions: int) -> LinearLaw:
         """Everything stays as it is: x_{t+1} = x_t."""
-        return cls(
-            Window(1, n_features, n_actions),
-            np.zeros(n_features),
-            np.eye(n_features),
-            np.zeros((n_actions, n_features)),
-        )
+        window, effects = Window(1, n_features, n_actions), np.zeros((n_actions, n_features))
+        return cls(window, np.zeros(n_features), np.eye(n_features), effects)
 
     def __call__(self, rows: npt.NDArray[np.floating]) -> FloatArray:
         """Next observation ``[.., A, d]`` under every action for window rows ``[.., S]``."""
@@ -132,40 +128,55 @@ class AutoregressionFit:
     """``[d]`` highest outcome, raw units."""
 
 
-@dataclass(frozen=True)
-class _Table:
-    """Rows of one regression: every step at which an action was taken."""
-
-    design: FloatArray
-    """``[R, F]`` window numbers and one-hot current action, centred and scaled by the training rows."""
-    current: FloatArray
-    """``[R, d]`` scaled x_t."""
-    outcomes: FloatArray
-    """``[R, d]`` scaled x_{t+1}."""
-    episode: IntArray
-    """``[R]`` which episode a row is of."""
-
-
 class _Search:
-    """Solving and scoring on one pair of tables, in scaled units."""
+    """Solving and scoring of regressions on the steps at which an action was taken, in scaled units."""
 
-    def __init__(self, rows: _Table, held_out: _Table, sides: IntArray, low: FloatArray, high: FloatArray) -> None:
-        self.rows, self.held_out, self.sides = rows, held_out, sides
-        self.low, self.high = low, high
-        self.change = rows.outcomes - rows.current
+    def __init__(
+        self, train: Batch, validation: Batch, scaler: Scaler, window: Window, sides: IntArray, span: list[FloatArray]
+    ) -> None:
+        def inputs(batch: Batch) -> FloatArray:
+            """``[R, S + A]`` scaled window rows and one-hot current actions."""
+            rows = window.encode(batch)[:, :-1][batch.mask].astype(np.float64)
+            mean, scale = (np.tile(values, window.order) for values in (scaler.mean, scaler.scale))
+            covariates = (rows[:, : window.covariates] - mean) / scale
+            current = batch.actions[batch.mask][:, None] == np.arange(window.n_actions)
+            return np.concatenate([covariates, rows[:, window.covariates :], current], axis=1)
+
+        def scaled(values: npt.NDArray[np.floating]) -> FloatArray:
+            return (values.astype(np.float64) - scaler.mean) / scaler.scale
+
+        design = inputs(train)
+        # A column that never varies (an action never seen at some lag) carries nothing: it is centred and left at 0.
+        self.centre, spread = design.mean(axis=0), design.std(axis=0)
+        self.spread = np.where(spread > 1e-9, spread, 1.0)
+        self.design = (design - self.centre) / self.spread
+        self.change = scaled(train.next_obs[train.mask]) - scaled(train.obs[:, :-1][train.mask])
+        self.window, self.sides, (self.low, self.high) = window, sides, (scaler(end).astype(np.float64) for end in span)
+        self.held_out = (inputs(validation) - self.centre) / self.spread
+        self.held_out_now = scaled(validation.obs[:, :-1][validation.mask])
+        self.held_out_outcomes = scaled(validation.next_obs[validation.mask])
+        self.held_out_episode = np.nonzero(validation.mask)[0]
         # Errors are counted in units of the usual change of a feature: "nothing changes" scores about 1 in each.
         moved = (self.change**2).mean(axis=0)
         self.unit = np.where(moved > 0, moved, 1.0)
 
-    def choose(self, window: Window, config: AutoregressionConfig) -> tuple[int, float, FloatArray, FloatArray]:
+    def columns(self, order: int) -> IntArray:
+        """Where the numbers of a smaller window, and the current action, stand in the design."""
+        window, past = self.window, (order - 1) * self.window.n_actions
+        actions = (window.covariates + np.arange(past), window.size + np.arange(window.n_actions))
+        return np.concatenate([np.arange(order * window.n_features), *actions])
+
+    def choose(self, config: AutoregressionConfig) -> tuple[int, float, FloatArray, FloatArray]:
         """Order, strength, weights ``[F, d]`` and intercepts ``[d]`` of the change."""
-        losses, found = [], []
+        sums, found = [], []
         for order in range(1, config.max_order + 1):
-            columns = _columns(window, order)
+            columns = self.columns(order)
             for strength, weights, intercept in self.solve(columns, config.strengths):
                 found.append((order, strength, weights, intercept))
-                losses.append(self.loss(columns, weights, intercept).mean(axis=1))
-        totals = np.stack([_per_episode(loss, self.held_out.episode) for loss in losses])
+                losses = self.loss(columns, weights, intercept).mean(axis=1)
+                sums.append(np.bincount(self.held_out_episode, weights=losses))
+        # Mean loss of every episode, weighted so that their mean is the mean over rows.
+        totals = np.stack(sums) * (len(sums[0]) / len(self.held_out))
         best = int(totals.mean(axis=1).argmin())
         difference = totals - totals[best]
         error = difference.std(axis=1) / np.sqrt(totals.shape[1])
@@ -177,7 +188,7 @@ class _Search:
 
     def solve(self, columns: IntArray, strengths: tuple[float, ...]) -> list[tuple[float, FloatArray, FloatArray]]:
         """One solution per strength; features with outcomes at a limit take the rows off it where that is better."""
-        design = self.rows.design[:, columns]
+        design = self.design[:, columns]
         everywhere = ridge(design, self.change, strengths)
         for j in map(int, np.flatnonzero((self.sides != 0).any(axis=0))):
             free = self.sides[:, j] == 0
@@ -190,7 +201,7 @@ class _Search:
 
     def censored(self, j: int, columns: IntArray, strength: float) -> tuple[FloatArray, float, bool]:
         """Weights ``[F]`` and intercept of feature j: fitted as censored if that beats the plain ridge, and whether."""
-        design, free = self.rows.design[:, columns], self.sides[:, j] == 0
+        design, free = self.design[:, columns], self.sides[:, j] == 0
         (plain, level), *_ = ridge(design, self.change[:, j : j + 1], (strength,))
         (alone, start), *_ = ridge(design[free], self.change[free, j : j + 1], (strength,))
         full = np.column_stack([np.ones(len(design)), design])
@@ -209,48 +220,10 @@ class _Search:
 
         Weights are ``[F, d]``, or ``[F]`` where ``which`` is the number of a feature.
         """
-        predicted = self.held_out.current[:, which] + self.held_out.design[:, columns] @ weights + intercept
-        errors = np.clip(predicted, self.low[which], self.high[which]) - self.held_out.outcomes[:, which]
+        predicted = self.held_out_now[:, which] + self.held_out[:, columns] @ weights + intercept
+        errors = np.clip(predicted, self.low[which], self.high[which]) - self.held_out_outcomes[:, which]
         squares: FloatArray = errors**2 / self.unit[which]
         return squares
-
-
-def _inputs(window: Window, scaler: Scaler, batch: Batch) -> FloatArray:
-    """``[R, S + A]`` scaled window rows and one-hot current actions of every step with an action."""
-    rows = window.encode(batch)[:, :-1][batch.mask].astype(np.float64)
-    mean, scale = (np.tile(values, window.order) for values in (scaler.mean, scaler.scale))
-    covariates = (rows[:, : window.covariates] - mean) / scale
-    current = batch.actions[batch.mask][:, None] == np.arange(window.n_actions)
-    return np.concatenate([covariates, rows[:, window.covariates :], current], axis=1)
-
-
-def _table(inputs: FloatArray, scaler: Scaler, batch: Batch, centre: FloatArray, spread: FloatArray) -> _Table:
-    live: BoolArray = batch.mask
-    current, outcomes = batch.obs[:, :-1][live].astype(np.float64), batch.next_obs[live].astype(np.float64)
-    return _Table(
-        (inputs - centre) / spread,
-        (current - scaler.mean) / scaler.scale,
-        (outcomes - scaler.mean) / scaler.scale,
-        np.nonzero(live)[0],
-    )
-
-
-def _columns(window: Window, order: int) -> IntArray:
-    """Where the numbers of a smaller window, and the current action, stand in the largest one's design."""
-    smaller = Window(order, window.n_features, window.n_actions)
-    return np.concatenate(
-        [
-            np.arange(smaller.covariates),
-            window.covariates + np.arange(smaller.size - smaller.covariates),
-            window.size + np.arange(window.n_actions),
-        ]
-    )
-
-
-def _per_episode(loss: FloatArray, episode: IntArray) -> FloatArray:
-    """``[E]`` mean loss of every episode, weighted so that their mean is the mean over rows."""
-    sums = np.bincount(episode, weights=loss).astype(np.float64)
-    return sums * (len(sums) / len(loss))
 
 
 def _raw_law(window: Window, scaler: Scaler, weights: FloatArray, intercept: FloatArray) -> LinearLaw:
@@ -273,20 +246,13 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
     """
     scaler = Scaler.from_batch(train)
     window = Window(config.max_order, len(train.features), train.n_actions)
-    inputs = _inputs(window, scaler, train)
-    # A column that never varies (an action never seen at some lag) carries nothing: it is centred and left at 0.
-    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
-    spread = np.where(spread > 1e-9, spread, 1.0)
-    rows = _table(inputs, scaler, train, centre, spread)
-    held_out = _table(_inputs(window, scaler, validation), scaler, validation, centre, spread)
-
     raw_outcomes = train.next_obs[train.mask].astype(np.float64)
     limits = [hard_limits(column) for column in raw_outcomes.T]
     sides = np.stack([limit.side(column) for limit, column in zip(limits, raw_outcomes.T, strict=True)], axis=1)
     low, high = outcome_bounds(train)
-    search = _Search(rows, held_out, sides, scaler(low).astype(np.float64), scaler(high).astype(np.float64))
-    order, strength, weights, intercept = search.choose(window, config)
-    columns = _columns(window, order)
+    search = _Search(train, validation, scaler, window, sides, [low, high])
+    order, strength, weights, intercept = search.choose(config)
+    columns = search.columns(order)
     censored = []
     for j, limit in enumerate(limits):
         better = False
@@ -295,8 +261,8 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
         if better:
             low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
         censored.append(limit if better else UNLIMITED)
-    weights = weights / spread[columns, None]
-    intercept = intercept - centre[columns] @ weights
+    weights = weights / search.spread[columns, None]
+    intercept = intercept - search.centre[columns] @ weights
     law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
     return AutoregressionFit(law, scaler, order, strength, tuple(censored), low, high)
 
@@ -315,7 +281,9 @@ def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> Au
     if not known:
         return fit_autoregression(train, validation, config)
     free = [i for i in range(len(train.features)) if i not in known]
-    fit = fit_autoregression(_of(train, free), _of(validation, free), config)
+    names = tuple(train.features[i] for i in free)
+    others = (replace(batch, obs=batch.obs[..., free], features=names) for batch in (train, validation))
+    fit = fit_autoregression(*others, config)
     lags, now = list(known), list(known.values())
     low, high = outcome_bounds(train)
     low[free], high[free] = fit.low, fit.high
@@ -330,9 +298,6 @@ def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> Au
         high=high,
     )
 
-
-def _of(batch: Batch, free: Sequence[int]) -> Batch:
-    return replace(batch, obs=batch.obs[..., free], features=tuple(batch.features[i] for i in free))
 
 
 def _wider(law: LinearLaw, free: Sequence[int], known: dict[int, int]) -> LinearLaw:
