@@ -8,7 +8,9 @@ phi needs, it is that of the step itself: the history before is given.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +24,6 @@ from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.networks import PropensityConfig, PropensityNetwork
 from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import FloatArray
-
-_TENSORS = ("inputs", "actions", "mask", "law", "outcomes", "weights", "unit")
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ def fit_correction(
     network, (train, validation) = model.correction.network, splits
     row_weights = weights or (np.ones(train.actions.shape), np.ones(validation.actions.shape))
     rows, held_out = (
-        _Leftovers.of(model, model.correction.scaler, batch, w).to(config.device)
+        _Leftovers.of(model, model.correction.scaler, batch, w).each(lambda tensor: tensor.to(config.device))
         for batch, w in zip(splits, row_weights, strict=True)
     )
 
     def loss(chosen: Tensor, share: float) -> Tensor:
-        part = rows.take(chosen)
+        part = rows.each(lambda tensor: tensor[chosen])
         # Padding is dropped before anything is drawn or averaged over it.
         representation = network.represent(network.read(part.inputs)[part.mask])
         squares = part.squares(network.correction(representation))
@@ -93,13 +93,18 @@ def fit_correction(
         hidden = network.read(held_out.inputs)[held_out.mask]
         return held_out.squares(network.correction(network.represent(hidden)))
 
-    def held_out_loss() -> float:
-        return held_out_squares().mean().item()
-
     history = train_network(
-        network, loss, held_out_loss, len(train), config, seed, progress, name="correction", watch=watch
+        network,
+        loss,
+        lambda: held_out_squares().mean().item(),
+        len(train),
+        config,
+        seed,
+        progress,
+        name="correction",
+        watch=watch,
     )
-    held_out = held_out.to("cpu")
+    held_out = held_out.each(Tensor.cpu)
     with torch.no_grad():
         after = held_out.per_episode(held_out_squares())
         nothing = torch.zeros((validation.n_steps, model.n_actions, len(model.features)))
@@ -110,23 +115,22 @@ def fit_correction(
 
 def _clipped_mean(expected: Tensor, spec: OutcomeSpec) -> Tensor:
     """:func:`cirl_gym.outcome_models.limits.clipped_mean` with gradients, for features that have a limit."""
+
+    def excess(above: Tensor) -> Tensor:
+        """E[max(above + noise eps, 0)]."""
+        z = above / noise
+        total: Tensor = above * torch.special.ndtr(z) + noise * torch.exp(-0.5 * z**2) / float(np.sqrt(2 * np.pi))
+        return total
+
     columns = []
-    for j in range(expected.shape[-1]):
-        column, floor, ceiling = expected[..., j], float(spec.floor[j]), float(spec.ceiling[j])
-        noise = max(float(spec.noise_scale[j]), 1e-6)
+    for j, column in enumerate(expected.unbind(dim=-1)):
+        floor, ceiling, noise = float(spec.floor[j]), float(spec.ceiling[j]), max(float(spec.noise_scale[j]), 1e-6)
         if np.isfinite(floor):
-            column = floor + _excess(column - floor, noise)
+            column = floor + excess(column - floor)
         if np.isfinite(ceiling):
-            column = ceiling - _excess(ceiling - column, noise)
+            column = ceiling - excess(ceiling - column)
         columns.append(column)
     return torch.stack(columns, dim=-1)
-
-
-def _excess(above: Tensor, noise: float) -> Tensor:
-    """E[max(above + noise eps, 0)]."""
-    z = above / noise
-    excess: Tensor = above * torch.special.ndtr(z) + noise * torch.exp(-0.5 * z**2) / float(np.sqrt(2 * np.pi))
-    return excess
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,10 @@ class _Leftovers:
             model.spec,
         )
 
-    def take(self, chosen: Tensor) -> _Leftovers:
-        return replace(self, **{name: getattr(self, name)[chosen] for name in _TENSORS})
-
-    def to(self, device: str) -> _Leftovers:
-        return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
+    def each(self, change: Callable[[Tensor], Tensor]) -> _Leftovers:
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        changed: dict[str, Any] = {name: change(value) for name, value in values if isinstance(value, Tensor)}
+        return replace(self, **changed)
 
     def squares(self, correction: Tensor) -> Tensor:
         """``[R, d]`` weighted squared errors of corrections ``[R, A, d]`` for the R actions taken, padding left out.
@@ -182,29 +185,6 @@ class _Leftovers:
         return share
 
 
-@dataclass(frozen=True)
-class TreatmentWeights:
-    """Weights of the rows of both splits and what they are worth."""
-
-    train: FloatArray
-    """``[N, T]`` mean 1 over the rows that count, 0 on padding."""
-    validation: FloatArray
-    """The same, scaled by the training rows' mean."""
-    mean: float
-    """Mean of the training rows' clipped weights before scaling: near 1 if the propensities are right."""
-    effective: float
-    """Effective share of the training rows, (sum of weights)^2 / (n sum of their squares)."""
-
-    def as_dict(self) -> dict[str, float]:
-        """For JSON."""
-        return {
-            "mean": self.mean,
-            "effective_share": self.effective,
-            "smallest": float(self.train[self.train > 0].min()),
-            "largest": float(self.train.max()),
-        }
-
-
 def treatment_weights(
     train: Batch,
     validation: Batch,
@@ -213,7 +193,7 @@ def treatment_weights(
     clip: float,
     seeds: tuple[int, int],
     watch: Watch | None = None,
-) -> TreatmentWeights:
+) -> tuple[tuple[FloatArray, FloatArray], dict[str, float]]:
     """Stabilised weights p(a_t | treatments before) / p(a_t | whole history), clipped at two quantiles of the training.
 
     Args:
@@ -224,19 +204,26 @@ def treatment_weights(
         clip: share of the training rows at either end.
         seeds: of the two networks.
         watch: who looks at their training.
+
+    Returns:
+        Weights ``[N, T]`` of both splits, of mean 1 over the training rows and 0 on padding; and for JSON what they are
+        worth: "mean" of the training rows' clipped weights before scaling (near 1 if the propensities are right),
+        "effective_share" of the training rows, (sum of weights)^2 / (n sum of their squares), "smallest", "largest".
     """
-    d = len(train.features)
-    inputs = [torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]) for batch in (train, validation)]
+    batches, d = (train, validation), len(train.features)
+    inputs = [torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]) for batch in batches]
     treatments = [rows[..., d:] for rows in inputs]
-    before = _log_propensity("numerator", treatments, (train, validation), config, seeds[0], watch)
-    given = _log_propensity("denominator", inputs, (train, validation), config, seeds[1], watch)
+    before = _log_propensity("numerator", treatments, batches, config, seeds[0], watch)
+    given = _log_propensity("denominator", inputs, batches, config, seeds[1], watch)
     ratios = [np.exp(numerator - denominator) for numerator, denominator in zip(before, given, strict=True)]
     low, high = np.quantile(ratios[0][train.mask], [clip, 1 - clip])
     clipped = [np.clip(ratio, low, high) for ratio in ratios]
     rows = clipped[0][train.mask]
     mean = float(rows.mean())
-    weights = [np.where(batch.mask, w / mean, 0.0) for batch, w in zip((train, validation), clipped, strict=True)]
-    return TreatmentWeights(weights[0], weights[1], mean, float(rows.sum() ** 2 / (len(rows) * (rows**2).sum())))
+    first, second = (np.where(batch.mask, w / mean, 0.0) for batch, w in zip(batches, clipped, strict=True))
+    effective = float(rows.sum() ** 2 / (len(rows) * (rows**2).sum()))
+    extremes = {"smallest": float(first[first > 0].min()), "largest": float(first.max())}
+    return (first, second), {"mean": mean, "effective_share": effective} | extremes
 
 
 def _log_propensity(
@@ -248,24 +235,21 @@ def _log_propensity(
     watch: Watch | None,
 ) -> list[FloatArray]:
     """Log-probability ``[N, T]`` of the treatment that was given, for both splits."""
-    device = config.training.device
     with seeded(seed):
         network = PropensityNetwork(inputs[0].shape[-1], batches[0].n_actions, config.hidden)
-    placed = [rows.to(device) for rows in inputs]
-    actions = [torch.from_numpy(batch.actions.copy()).to(device) for batch in batches]
-    masks = [torch.from_numpy(batch.mask).to(device) for batch in batches]
+    (rows, actions, mask), (held_out, held_out_actions, held_out_mask) = (
+        [part.to(config.training.device) for part in (own, torch.tensor(batch.actions), torch.tensor(batch.mask))]
+        for own, batch in zip(inputs, batches, strict=True)
+    )
 
     def loss(chosen: Tensor, _share: float) -> Tensor:
-        live = masks[0][chosen]
-        return cross_entropy(network(placed[0][chosen])[live], actions[0][chosen][live])
+        live = mask[chosen]
+        return cross_entropy(network(rows[chosen])[live], actions[chosen][live])
 
     def validation_loss() -> float:
-        return cross_entropy(network(placed[1])[masks[1]], actions[1][masks[1]]).item()
+        return cross_entropy(network(held_out)[held_out_mask], held_out_actions[held_out_mask]).item()
 
     train_network(network, loss, validation_loss, len(batches[0]), config.training, seed, name=name, watch=watch)
-    found = []
     with torch.inference_mode():
-        for rows, batch in zip(inputs, batches, strict=True):
-            logs = torch.log_softmax(network(rows).double(), dim=-1).numpy()
-            found.append(taken(logs, batch))
-    return found
+        logs = [torch.log_softmax(network(own).double(), dim=-1).numpy() for own in inputs]
+    return [taken(own, batch) for own, batch in zip(logs, batches, strict=True)]

@@ -8,8 +8,9 @@ How many ends there are decides how much may be learnt from them.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.outcome_models.inputs import Scaler, end_labels, set_arrays, taken
+from cirl_gym.outcome_models.inputs import Scaler, end_labels, one_hot, set_arrays, taken
 from cirl_gym.outcome_models.training import TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
 
@@ -82,8 +83,7 @@ class EndLines:
             lines[first] = found[first]
             unexplained &= signed[:, first] > lines[first]
         low, high = np.split(lines, 2)
-        high = -high
-        return cls(low, high, np.maximum(noise, 1e-6 * scaler.scale), scaler)
+        return cls(low, -high, np.maximum(noise, 1e-6 * scaler.scale), scaler)
 
     @property
     def count(self) -> int:
@@ -103,13 +103,7 @@ class EndLines:
             inside *= ndtr(high) - ndtr(low)
         return 1.0 - inside
 
-    def inputs(self, raw: npt.NDArray[np.floating], newest: Float32Array) -> Float32Array:
-        """``[.., A, F + A]`` for unclipped outcomes ``[.., A, d]`` of every action and observations ``[.., d]``."""
-        n_actions = raw.shape[-2]
-        hot = np.broadcast_to(np.eye(n_actions, dtype=np.float32), (*raw.shape[:-1], n_actions))
-        return self.numbers(raw, np.broadcast_to(newest[..., None, :], raw.shape), hot)
-
-    def numbers(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:
+    def inputs(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:
         """``[.., F + A]`` for unclipped outcomes and observations ``[.., d]`` and one-hot actions ``[.., A]``."""
         before = self.scaler(newest)
         # Outcomes far off the data say no more than those at its edge.
@@ -136,16 +130,14 @@ def _line(outcomes: FloatArray, ended: BoolArray, unexplained: BoolArray) -> flo
 
 def end_network(kind: EndKind, width: int, hidden: int) -> nn.Sequential:
     """A logistic regression that starts at zero weights, or one hidden layer; the last layer is called "logit"."""
-    network = nn.Sequential()
+    layers: dict[str, nn.Module] = {}
     if kind == "network":
-        network.add_module("hidden", nn.Linear(width, hidden))
-        network.add_module("tanh", nn.Tanh())
+        layers = {"hidden": nn.Linear(width, hidden), "tanh": nn.Tanh()}
         width = hidden
-    last = nn.Linear(width, 1)
+    layers["logit"] = last = nn.Linear(width, 1)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    network.add_module("logit", last)
-    return network
+    return nn.Sequential(OrderedDict(layers))
 
 
 class EndHead:
@@ -168,23 +160,19 @@ class EndHead:
 
     def __call__(self, raw: npt.NDArray[np.floating], newest: Float32Array) -> Float32Array:
         """``[.., A]`` probabilities for unclipped outcomes ``[.., A, d]`` and observations ``[.., d]``."""
-        return self._formula(raw) if self.network is None else self._probability(self.lines.inputs(raw, newest))
+        n_actions = raw.shape[-2]
+        hot = np.broadcast_to(np.eye(n_actions, dtype=np.float32), (*raw.shape[:-1], n_actions))
+        return self.of_action(raw, np.broadcast_to(newest[..., None, :], raw.shape), hot)
 
+    @torch.inference_mode()
     def of_action(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:
-        """``[n]`` probabilities for one-hot actions ``[n, A]``, unclipped outcomes and observations ``[n, d]``."""
-        return self._formula(raw) if self.network is None else self._probability(self.lines.numbers(raw, newest, hot))
-
-    def _formula(self, raw: npt.NDArray[np.floating]) -> Float32Array:
+        """``[..]`` probabilities for one-hot actions ``[.., A]``, unclipped outcomes and observations ``[.., d]``."""
+        if self.network is not None:
+            inputs = torch.from_numpy(self.lines.inputs(raw, newest, hot))
+            return torch.sigmoid(self.network(inputs)[..., 0]).numpy()
         if self.kind != "lines":
             return np.full(raw.shape[:-1], self.rate, dtype=np.float32)
-        chance = 1.0 - (1.0 - self.rate) * (1.0 - self.lines.crossed(raw))
-        return chance.astype(np.float32)
-
-    def _probability(self, inputs: Float32Array) -> Float32Array:
-        assert self.network is not None
-        with torch.inference_mode():
-            probability: Float32Array = torch.sigmoid(self.network(torch.from_numpy(inputs))[..., 0]).numpy()
-        return probability
+        return (1.0 - (1.0 - self.rate) * (1.0 - self.lines.crossed(raw))).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -232,10 +220,6 @@ class EndReport:
     elsewhere: dict[str, float | None]
     """Mean probability where it went on."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class _Rows:
@@ -247,11 +231,10 @@ class _Rows:
 
     @classmethod
     def of(cls, lines: EndLines, batch: Batch, raw: FloatArray) -> _Rows:
-        inputs = taken(lines.inputs(raw, batch.obs[:, :-1]), batch)
+        inputs = lines.inputs(taken(raw, batch), batch.obs[:, :-1], one_hot(batch.actions, batch.n_actions))
         return cls(torch.from_numpy(inputs), torch.from_numpy(end_labels(batch)), torch.from_numpy(batch.mask))
 
     def to(self, device: str) -> _Rows:
-        """The same on another device."""
         return _Rows(self.inputs.to(device), self.labels.to(device), self.mask.to(device))
 
     def loss(self, network: nn.Module, chosen: Tensor | slice = slice(None)) -> Tensor:
@@ -290,7 +273,7 @@ def fit_end_head(
         noise: ``[d]`` standard deviation of outcomes around their prediction.
         config: how.
         seed: of the network's first weights and the order of episodes.
-        watch: who looks at them ("end.logistic", "end.network"), and where they are stored.
+        watch: who looks at the networks ("end.logistic", "end.network"), and where they are stored.
     """
     (train, _), (validation, _) = splits
     lines = EndLines.from_batch(train, scaler, noise)
@@ -305,7 +288,9 @@ def fit_end_head(
         kinds = ()
     best, best_losses = EndHead("constant", lines, rate), _constant_losses(splits[judge][0], rate)
     if lines.count and kinds:
-        known = EndHead("lines", lines, _rate_inside(lines, train))
+        last = train.next_obs[np.arange(len(train)), train.lengths - 1]
+        beyond = ((last <= lines.low) | (last >= lines.high)).any(axis=1)
+        known = EndHead("lines", lines, float((train.terminated & ~beyond).sum() / train.n_steps))
         losses = _losses(known, *splits[judge])
         if _better(losses, best_losses):
             best, best_losses = known, losses
@@ -330,20 +315,12 @@ def _better(losses: FloatArray, best: FloatArray, errors: float = 1.0) -> bool:
     return bool(difference.mean() < -errors * difference.std() / np.sqrt(len(difference)))
 
 
-def _rate_inside(lines: EndLines, train: Batch) -> float:
-    """Ends per action that lie beyond no line."""
-    last = train.next_obs[np.arange(len(train)), train.lengths - 1]
-    beyond = ((last <= lines.low) | (last >= lines.high)).any(axis=1)
-    return float((train.terminated & ~beyond).sum() / train.n_steps)
-
-
 def _losses(head: EndHead, batch: Batch, raw: FloatArray) -> FloatArray:
     """``[E]`` summed log-loss of every episode (a surprise never costs infinity)."""
     one = taken(raw, batch)[:, :, None]
     p = np.clip(head(one, batch.obs[:, :-1])[..., 0].astype(np.float64), 1e-9, 1 - 1e-9)
     losses = -np.where(end_labels(batch) > 0, np.log(p), np.log1p(-p))
-    summed: FloatArray = (losses * batch.mask).sum(axis=1)
-    return summed
+    return (losses * batch.mask).sum(axis=1)  # type: ignore[no-any-return]
 
 
 def _train(
@@ -370,16 +347,11 @@ def _train(
         return train.loss(network, chosen) + shrink / (2 * n_rows)
 
     n_rows = int(train.mask.sum())
-    train_network(
-        network,
-        loss,
-        lambda: float(validation.loss(network)),
-        len(train.mask),
-        config.training,
-        seed,
-        name=f"end.{kind}",
-        watch=watch,
-    )
+
+    def held_out() -> float:
+        return float(validation.loss(network))
+
+    train_network(network, loss, held_out, len(train.mask), config.training, seed, name=f"end.{kind}", watch=watch)
     return network
 
 
@@ -392,15 +364,14 @@ def _constant_losses(batch: Batch, rate: float) -> FloatArray:
 
 def _report(head: EndHead, splits: tuple[Split, Split], note: str) -> tuple[EndHead, EndReport]:
     log_loss, constant, at_ends, elsewhere = {}, {}, {}, {}
-    rate = float(splits[0][0].terminated.sum() / splits[0][0].n_steps)
+    events = int(splits[0][0].terminated.sum())
+    rate = events / splits[0][0].n_steps
     for name, (batch, raw) in zip(("train", "validation"), splits, strict=True):
-        every = head(raw, batch.obs[:, :-1])
-        p = taken(every, batch)[batch.mask].astype(np.float64)
+        p = taken(head(raw, batch.obs[:, :-1]), batch)[batch.mask].astype(np.float64)
         ended = end_labels(batch)[batch.mask] > 0
         safe = np.clip(p, 1e-9, 1 - 1e-9)
         log_loss[name] = float(-np.log(np.where(ended, safe, 1 - safe)).mean())
         constant[name] = float(_constant_losses(batch, rate).sum() / batch.n_steps)
         at_ends[name] = float(p[ended].mean()) if ended.any() else None
         elsewhere[name] = float(p[~ended].mean()) if not ended.all() else None
-    report = EndReport(head.kind, int(splits[0][0].terminated.sum()), note, log_loss, constant, at_ends, elsewhere)
-    return head, report
+    return head, EndReport(head.kind, events, note, log_loss, constant, at_ends, elsewhere)

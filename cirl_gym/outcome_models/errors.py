@@ -7,9 +7,8 @@ outcome, noise included, wherever there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,11 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.inputs import one_hot, taken
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.types import Float32Array, IntArray
 from cirl_gym.worlds.exact import Futures, Patients, flipped_futures, taken_futures
 
 EPISODES_AT_ONCE = 128
+"""How many are rolled together; changes no result."""
 
 
 @dataclass(frozen=True)
@@ -37,32 +37,21 @@ class PredictionError:
     n: int
     """Number of predictions."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
 
 class SquaredErrors:
     """Sums of squared errors over any number of parts; what they come to does not depend on how it was cut."""
 
     def __init__(self, feature_map: FeatureMap) -> None:
         self.feature_map = feature_map
-        self._raw: FloatArray | None = None
-        self._scaled: FloatArray | None = None
-        self._n = 0
+        self.raw, self.scaled = np.float64(0.0), np.float64(0.0)
+        self.n = 0
+        """Number of predictions so far."""
 
     def add(self, predicted: npt.NDArray[np.floating], observed: npt.NDArray[np.floating]) -> None:
         """Count predictions ``[n, D]`` against outcomes ``[n, D]``, raw units."""
-        raw = ((predicted.astype(np.float64) - observed) ** 2).sum(axis=0)
-        scaled = ((self.feature_map(predicted) - self.feature_map(observed)) ** 2).sum(axis=0)
-        self._raw = raw if self._raw is None else self._raw + raw
-        self._scaled = scaled if self._scaled is None else self._scaled + scaled
-        self._n += len(predicted)
-
-    @property
-    def n(self) -> int:
-        """Number of predictions so far."""
-        return self._n
+        self.raw = self.raw + ((predicted.astype(np.float64) - observed) ** 2).sum(axis=0)
+        self.scaled = self.scaled + ((self.feature_map(predicted) - self.feature_map(observed)) ** 2).sum(axis=0)
+        self.n += len(predicted)
 
     def error(self) -> PredictionError:
         """The roots of the means.
@@ -70,15 +59,10 @@ class SquaredErrors:
         Raises:
             ValueError: nothing was counted.
         """
-        if self._raw is None or self._scaled is None or self._n == 0:
+        if self.n == 0:
             raise ValueError("SquaredErrors: no prediction was counted")
-        squares, scaled = self._raw / self._n, self._scaled / self._n
-        return PredictionError(
-            tuple(float(value) for value in np.sqrt(squares)),
-            tuple(float(value) for value in np.sqrt(scaled)),
-            float(np.sqrt(scaled.sum())),
-            self._n,
-        )
+        raw, scaled = (tuple(map(float, np.sqrt(sums / self.n))) for sums in (self.raw, self.scaled))
+        return PredictionError(raw, scaled, float(np.sqrt((self.scaled / self.n).sum())), self.n)
 
 
 def factual_error(model: OutcomeModel, batch: Batch, feature_map: FeatureMap | None = None) -> PredictionError:
@@ -90,7 +74,9 @@ def factual_error(model: OutcomeModel, batch: Batch, feature_map: FeatureMap | N
         feature_map: phi; default: the ranges of the batch itself.
     """
     predicted = taken(model.predict(model.encode(batch)[:, :-1]), batch)[batch.mask]
-    return _error(predicted, batch.next_obs[batch.mask], feature_map or FeatureMap.from_batch(batch))
+    squares = SquaredErrors(feature_map or FeatureMap.from_batch(batch))
+    squares.add(predicted, batch.next_obs[batch.mask])
+    return squares.error()
 
 
 def counterfactual_error(
@@ -106,52 +92,26 @@ def counterfactual_error(
     """
     predicted, true = (one.predict(one.encode(batch)[:, :-1]) for one in (model, oracle))
     others = (one_hot(batch.actions, batch.n_actions) == 0) & batch.mask[..., None]
-    return _error(predicted[others], true[others], feature_map or FeatureMap.from_batch(batch))
-
-
-def _error(
-    predicted: npt.NDArray[np.floating], observed: npt.NDArray[np.floating], feature_map: FeatureMap
-) -> PredictionError:
-    squares = SquaredErrors(feature_map)
-    squares.add(predicted, observed)
+    squares = SquaredErrors(feature_map or FeatureMap.from_batch(batch))
+    squares.add(predicted[others], true[others])
     return squares.error()
 
 
 def factual_ahead(
-    model: OutcomeModel,
-    batch: Batch,
-    feature_map: FeatureMap,
-    steps: int | None = None,
-    *,
-    episodes_at_once: int = EPISODES_AT_ONCE,
+    model: OutcomeModel, batch: Batch, feature_map: FeatureMap, steps: int | None = None
 ) -> tuple[PredictionError, ...]:
-    """Errors 1..K steps ahead under the actions that were taken, over every history of every episode.
+    """Errors 1..K steps ahead under the actions that were taken, over every history of every (held-out) episode.
 
-    Args:
-        model: any outcome model.
-        batch: held-out episodes.
-        feature_map: phi.
-        steps: K; default: the longest number of actions. Steps at which no episode is left are not reported.
-        episodes_at_once: how many are rolled together; changes no result.
+    K is ``steps``, by default the longest number of actions. Steps at which no episode is left are not reported.
 
     Raises:
         ValueError: ``steps`` is below 1.
     """
-    sums = _sums(batch, feature_map, steps)
-    for rows in _parts(len(batch), episodes_at_once):
-        part = batch.take(rows)
-        add_ahead(sums, model, part, taken_futures(part, len(sums)))
-    return _errors(sums)
+    return _ahead(model, batch, feature_map, steps, lambda _rows, part, k: taken_futures(part, k))
 
 
 def flipped_ahead(
-    model: OutcomeModel,
-    batch: Batch,
-    patients: Patients,
-    feature_map: FeatureMap,
-    steps: int | None = None,
-    *,
-    episodes_at_once: int = EPISODES_AT_ONCE,
+    model: OutcomeModel, batch: Batch, patients: Patients, feature_map: FeatureMap, steps: int | None = None
 ) -> tuple[PredictionError, ...]:
     """Errors 1..K steps ahead under the other action at every step, on the simulator's flipped-action test set.
 
@@ -164,16 +124,15 @@ def flipped_ahead(
         patients: of :mod:`cirl_gym.worlds.exact`.
         feature_map: phi.
         steps: K; default: the longest number of actions.
-        episodes_at_once: how many are rolled together; changes no result.
 
     Raises:
         ValueError: ``steps`` is below 1, or the batch is not of these patients.
     """
-    sums = _sums(batch, feature_map, steps)
-    for rows in _parts(len(batch), episodes_at_once):
-        part = batch.take(rows)
-        add_ahead(sums, model, part, flipped_futures(patients.take(rows), part, len(sums)))
-    return _errors(sums)
+
+    def flipped(rows: IntArray, part: Batch, k: int) -> Futures:
+        return flipped_futures(patients.take(rows), part, k)
+
+    return _ahead(model, batch, feature_map, steps, flipped)
 
 
 def unchanged_ahead(batch: Batch, feature_map: FeatureMap, steps: int | None = None) -> tuple[PredictionError, ...]:
@@ -182,14 +141,33 @@ def unchanged_ahead(batch: Batch, feature_map: FeatureMap, steps: int | None = N
     for k, squares in enumerate(sums, start=1):
         there = batch.seen[:, k:]
         squares.add(batch.obs[:, :-k][there], batch.obs[:, k:][there])
-    return _errors(sums)
+    return tuple(squares.error() for squares in sums if squares.n)
 
 
-def add_ahead(sums: list[SquaredErrors], model: OutcomeModel, batch: Batch, futures: Futures) -> None:
-    """Roll a model along futures of a batch and count its k-th prediction in ``sums[k - 1]``."""
-    states = model.encode(batch)[futures.episode, futures.step]
-    for k, (rows, predicted) in enumerate(_rolled(model, states, futures)):
-        sums[k].add(predicted, futures.outcomes[rows, k])
+def _ahead(
+    model: OutcomeModel,
+    batch: Batch,
+    feature_map: FeatureMap,
+    steps: int | None,
+    futures_of: Callable[[IntArray, Batch, int], Futures],
+) -> tuple[PredictionError, ...]:
+    """Roll a model along futures of (numbers of episodes, those episodes, K), some episodes at once."""
+    sums = _sums(batch, feature_map, steps)
+    for first in range(0, len(batch), EPISODES_AT_ONCE):
+        chosen = np.arange(first, min(first + EPISODES_AT_ONCE, len(batch)))
+        part = batch.take(chosen)
+        futures = futures_of(chosen, part, len(sums))
+        states = model.encode(part)[futures.episode, futures.step]
+        for k, (rows, predicted) in enumerate(_rolled(model, states, futures)):
+            sums[k].add(predicted, futures.outcomes[rows, k])
+    return tuple(squares.error() for squares in sums if squares.n)
+
+
+def _sums(batch: Batch, feature_map: FeatureMap, steps: int | None) -> list[SquaredErrors]:
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps ahead must be at least 1, got {steps}")
+    longest = int(batch.lengths.max())
+    return [SquaredErrors(feature_map) for _ in range(longest if steps is None else min(steps, longest))]
 
 
 @dataclass(frozen=True)
@@ -216,8 +194,7 @@ def course_gap(model: OutcomeModel, start: Float32Array, futures: Futures, featu
         futures: from the start (:func:`cirl_gym.worlds.exact.constant_futures`).
         feature_map: phi.
     """
-    gaps: list[FloatArray] = []
-    shares: list[FloatArray] = []
+    gaps, shares = [], []
     for k, (rows, predicted) in enumerate(_rolled(model, model.start(start), futures)):
         if len(rows) < 0.1 * len(start):
             break
@@ -243,18 +220,3 @@ def _rolled(model: OutcomeModel, states: Float32Array, futures: Futures) -> Iter
         yield rows, predicted
         if k + 1 < futures.steps:
             states = model.advance(states, actions, predicted)
-
-
-def _parts(n: int, size: int) -> list[IntArray]:
-    return [np.arange(first, min(first + size, n)) for first in range(0, n, size)]
-
-
-def _sums(batch: Batch, feature_map: FeatureMap, steps: int | None) -> list[SquaredErrors]:
-    longest = int(batch.lengths.max())
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps ahead must be at least 1, got {steps}")
-    return [SquaredErrors(feature_map) for _ in range(longest if steps is None else min(steps, longest))]
-
-
-def _errors(sums: list[SquaredErrors]) -> tuple[PredictionError, ...]:
-    return tuple(squares.error() for squares in sums if squares.n)

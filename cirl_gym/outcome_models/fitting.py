@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ import numpy as np
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.outcome_models.correction import CorrectionFit, fit_correction, treatment_weights
-from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, EndReport, fit_end_head
+from cirl_gym.outcome_models.correction import fit_correction, treatment_weights
+from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, fit_end_head
 from cirl_gym.outcome_models.errors import factual_error
 from cirl_gym.outcome_models.inputs import KINDS, Kind, NetworkKind, Scaler, taken
 from cirl_gym.outcome_models.law import (
@@ -105,7 +104,7 @@ def residual_scale(model: OutcomeModel, batch: Batch, fallback: Batch, limits: t
     There the error says nothing of the noise: the law is far beyond the limit and the clipped prediction exact. A
     feature with fewer than ten rows left takes those of the fallback.
     """
-    errors, free = _residuals(model, batch, limits)
+    errors, free = residuals(model, batch, limits)
     rows = free.sum(axis=0)
     squares = np.where(free, errors**2, 0.0).sum(axis=0)
     scale: FloatArray = np.sqrt(squares / np.maximum(rows, 1))
@@ -114,39 +113,12 @@ def residual_scale(model: OutcomeModel, batch: Batch, fallback: Batch, limits: t
     return np.where(rows >= 10, scale, residual_scale(model, fallback, fallback, limits))
 
 
-def residual_noise(
-    model: OutcomeModel, validation: Batch, limits: tuple[HardLimits, ...], scale: FloatArray
-) -> ResidualNoise:
-    """The law of the validation residuals; a feature with few of them has a normal one with its ``scale``."""
-    errors, free = _residuals(model, validation, limits)
-    return ResidualNoise.from_residuals(errors, free, scale)
-
-
-def _residuals(model: OutcomeModel, batch: Batch, limits: tuple[HardLimits, ...]) -> tuple[FloatArray, BoolArray]:
+def residuals(model: OutcomeModel, batch: Batch, limits: tuple[HardLimits, ...]) -> tuple[FloatArray, BoolArray]:
     """``[R, d]`` outcomes minus expected outcomes, and where they say something of the noise."""
-    every = model.predict(model.encode(batch)[:, :-1])
-    predicted = taken(every, batch)[batch.mask]
+    predicted = taken(model.predict(model.encode(batch)[:, :-1]), batch)[batch.mask]
     outcomes = batch.next_obs[batch.mask].astype(np.float64)
     free = np.stack([limit.side(column) == 0 for limit, column in zip(limits, outcomes.T, strict=True)], axis=1)
     return outcomes - predicted, free
-
-
-def law_report(fit: AutoregressionFit, fitted: bool) -> dict[str, Any]:
-    """For JSON; None stands for "no limit"."""
-    limits = [[bound if np.isfinite(bound) else None for bound in (limit.low, limit.high)] for limit in fit.limits]
-    return {"fitted": fitted, "order": fit.order, "strength": fit.strength, "censored_at": limits}
-
-
-def correction_report(correction: CorrectionFit, accepted: bool) -> dict[str, Any]:
-    """For JSON; losses are squared errors in units of the law's training error, "kept" says whether it was accepted."""
-    return {
-        "kept": accepted,
-        "epochs": correction.history.epochs,
-        "best_epoch": correction.history.best_epoch,
-        "validation_loss": correction.loss,
-        "validation_loss_of_law": correction.law_loss,
-        "standard_error": correction.standard_error,
-    }
 
 
 def outcome_report(model: OutcomeModel, train: Batch, validation: Batch) -> dict[str, Any]:
@@ -154,7 +126,7 @@ def outcome_report(model: OutcomeModel, train: Batch, validation: Batch) -> dict
     phi = FeatureMap.from_batch(train)
     return {
         "factual": {
-            name: factual_error(model, batch, phi).as_dict()
+            name: asdict(factual_error(model, batch, phi))
             for name, batch in (("train", train), ("validation", validation))
         },
         "noise_scale": dict(zip(train.features, map(float, model.noise_scale), strict=True)),
@@ -208,19 +180,19 @@ def _fit_members(
     watch: Watch | None,
 ) -> tuple[EnsembleModel, dict[str, Any]]:
     """Every member by itself; all are judged and stopped by the same validation episodes."""
-    found = []
-    for member, own in enumerate(rng.spawn(config.members)):
+    found, n = [], config.members
+    for member, own in enumerate(rng.spawn(n)):
+
+        def tell(done: int, total: int, member: int = member) -> None:
+            if progress is not None:
+                progress(member * total + done, n * total)
+
         part = bootstrapped(train, own) if config.bootstrap else train
-        tell = partial(_tell_of, progress, member, config.members) if progress else None
         below = watch.within(f"member{member}") if watch else None
         found.append(_fit_one(kind, part, validation, config, own, tell, below))
     model = EnsembleModel([model for model, _ in found])
     report = {"kind": kind, "members": [report for _, report in found], "correction": None}
     return model, report | outcome_report(model, train, validation)
-
-
-def _tell_of(progress: Progress, member: int, members: int, done: int, total: int) -> None:
-    progress(member * total + done, members * total)
 
 
 def bootstrapped(batch: Batch, rng: np.random.Generator) -> Batch:
@@ -246,20 +218,27 @@ def _fit_one(
     planned = 2 if kind == "ar" else config.network(kind).training.epochs + 2
     tell: Progress = progress or (lambda _done, _total: None)
 
-    with_law = kind == "ar" or config.base
-    lags = replace(config.autoregression, max_order=1) if kind == "mb_x" else config.autoregression
-    fit = fit_law(train, validation, lags) if with_law else _persistence(train)
-    model = LearnedModel(fit.law, _spec(fit, train), _endless(fit, train))
-    report: dict[str, Any] = {"kind": kind, "law": law_report(fit, with_law), "correction": None}
+    d, with_law = len(train.features), kind == "ar" or config.base
+    if with_law:
+        lags = replace(config.autoregression, max_order=1) if kind == "mb_x" else config.autoregression
+        fit = fit_law(train, validation, lags)
+    else:  # nothing changes
+        law = LinearLaw.persistence(d, train.n_actions)
+        fit = AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, (UNLIMITED,) * d, *outcome_bounds(train))
+    endless = EndHead("never", EndLines.from_batch(train, fit.scaler, fit.scaler.scale), 0.0)
+    model = LearnedModel(fit.law, _spec(fit, train), endless)
+    # In JSON, None stands for "no limit".
+    limits = [[bound if np.isfinite(bound) else None for bound in (limit.low, limit.high)] for limit in fit.limits]
+    law_report = {"fitted": with_law, "order": fit.order, "strength": fit.strength, "censored_at": limits}
+    report: dict[str, Any] = {"kind": kind, "law": law_report, "correction": None}
     tell(1, planned)
     if kind != "ar":
         corrected, network = _uncorrected(model, fit, train, config, kind, seeds[0]), config.network(kind)
         weights = None
         if isinstance(network, RMSNConfig):
-            found = treatment_weights(
+            weights, report["weights"] = treatment_weights(
                 train, validation, fit.scaler, network.propensity, network.clip, (seeds[3], seeds[4]), watch
             )
-            weights, report["weights"] = (found.train, found.validation), found.as_dict()
         correction = fit_correction(
             corrected,
             splits,
@@ -270,20 +249,25 @@ def _fit_one(
             watch=watch,
         )
         accepted = correction.helps or not config.base
-        report["correction"] = correction_report(correction, accepted)
         model = corrected if accepted else model
-    model, end = _with_noise_and_end(model, fit, splits, config.end, seeds[2], watch)
-    report |= outcome_report(model, train, validation)
-    report["end"] = end.as_dict()
+        # Losses are squared errors in units of the law's training error.
+        report["correction"] = {
+            "kept": accepted,
+            "epochs": correction.history.epochs,
+            "best_epoch": correction.history.best_epoch,
+            "validation_loss": correction.loss,
+            "validation_loss_of_law": correction.law_loss,
+            "standard_error": correction.standard_error,
+        }
+    scale = residual_scale(model, validation, train, fit.limits)
+    # A feature with few validation residuals has normal ones with its scale.
+    noise = ResidualNoise.from_residuals(*residuals(model, validation, fit.limits), scale)
+    before, after = ((batch, model.raw(model.encode(batch)[:, :-1])) for batch in splits)
+    end, end_report = fit_end_head((before, after), fit.scaler, scale, config.end, seeds[2], watch)
+    model = LearnedModel(model.law, replace(model.spec, noise_scale=scale, residuals=noise), end, model.correction)
+    report |= outcome_report(model, train, validation) | {"end": asdict(end_report)}
     tell(planned, planned)
     return model, report
-
-
-def _persistence(train: Batch) -> AutoregressionFit:
-    """In place of a fitted law: nothing changes."""
-    law = LinearLaw.persistence(len(train.features), train.n_actions)
-    none = (UNLIMITED,) * len(train.features)
-    return AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, none, *outcome_bounds(train))
 
 
 def _spec(fit: AutoregressionFit, train: Batch, relative: tuple[str, ...] = ()) -> OutcomeSpec:
@@ -291,11 +275,6 @@ def _spec(fit: AutoregressionFit, train: Batch, relative: tuple[str, ...] = ()) 
     floor, ceiling = np.array([[limit.low, limit.high] for limit in fit.limits]).T
     silent = np.zeros(len(train.features))
     return OutcomeSpec(train.features, train.n_actions, fit.low, fit.high, silent, floor, ceiling, relative=relative)
-
-
-def _endless(fit: AutoregressionFit, train: Batch) -> EndHead:
-    """Before ends are fitted: the process never ends."""
-    return EndHead("never", EndLines.from_batch(train, fit.scaler, fit.scaler.scale), 0.0)
 
 
 def _uncorrected(
@@ -311,20 +290,3 @@ def _uncorrected(
         network = correcting_network(len(train.features), train.n_actions, config.network(kind))
     spec = replace(_spec(fit, train, config.relative), noise_scale=noise)
     return LearnedModel(fit.law, spec, law.end, Correction(network, fit.scaler, scale))
-
-
-def _with_noise_and_end(
-    model: LearnedModel,
-    fit: AutoregressionFit,
-    splits: tuple[Batch, Batch],
-    config: EndHeadConfig,
-    seed: int,
-    watch: Watch | None,
-) -> tuple[LearnedModel, EndReport]:
-    train, validation = splits
-    scale = residual_scale(model, validation, train, fit.limits)
-    spec = replace(model.spec, noise_scale=scale, residuals=residual_noise(model, validation, fit.limits, scale))
-    raw = [model.raw(model.encode(batch)[:, :-1]) for batch in splits]
-    predicted = ((train, raw[0]), (validation, raw[1]))
-    end, report = fit_end_head(predicted, fit.scaler, spec.noise_scale, config, seed, watch=watch)
-    return model.with_outcomes(spec, end), report

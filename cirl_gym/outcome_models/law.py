@@ -282,8 +282,8 @@ def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> Au
         return fit_autoregression(train, validation, config)
     free = [i for i in range(len(train.features)) if i not in known]
     names = tuple(train.features[i] for i in free)
-    others = (replace(batch, obs=batch.obs[..., free], features=names) for batch in (train, validation))
-    fit = fit_autoregression(*others, config)
+    rows, held_out = (replace(batch, obs=batch.obs[..., free], features=names) for batch in (train, validation))
+    fit = fit_autoregression(rows, held_out, config)
     lags, now = list(known), list(known.values())
     low, high = outcome_bounds(train)
     low[free], high[free] = fit.low, fit.high
@@ -297,7 +297,6 @@ def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> Au
         low=low,
         high=high,
     )
-
 
 
 def _wider(law: LinearLaw, free: Sequence[int], known: dict[int, int]) -> LinearLaw:

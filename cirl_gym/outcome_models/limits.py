@@ -45,14 +45,8 @@ that experts were seen to accept. Narrow enough to keep what a planner can imagi
 def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, ceiling: FloatArray) -> FloatArray:
     """E[clip(expected + noise eps, floor, ceiling)] ``[.., d]`` with eps standard normal.
 
-    An outcome that cannot fall below its floor is on average above what the law expects near it. Infinite limits do
-    not act, and without noise this is the clipped expectation.
-
-    Args:
-        expected: ``[.., d]`` the law's outcomes.
-        noise: ``[d]`` standard deviations.
-        floor: ``[d]`` lower limits, -inf where there is none.
-        ceiling: ``[d]`` upper limits, inf where there is none.
+    An outcome that cannot fall below its floor is on average above what the law expects near it. Limits ``[d]`` that
+    are infinite do not act, and without noise ``[d]`` (standard deviations) this is the clipped expectation.
     """
     mean = np.clip(expected, floor, ceiling)
     # Only outcomes near a limit need the integral.
@@ -65,13 +59,9 @@ def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, cei
         # Where a limit is infinite its share is zero; zero times infinity must not be formed.
         below = np.where(np.isfinite(low), floor[column], 0.0) * ndtr(low)
         above = np.where(np.isfinite(high), ceiling[column], 0.0) * ndtr(-high)
-        mean[near] = law * inside + below + above + scale * (_density(low) - _density(high))
+        density = [np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in (low, high)]
+        mean[near] = law * inside + below + above + scale * (density[0] - density[1])
     return mean
-
-
-def _density(z: FloatArray) -> FloatArray:
-    density: FloatArray = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    return density
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,8 @@ def censored_regression(
 ) -> FloatArray:
     """Most likely coefficients ``[F]`` of a normal linear law whose targets are only bounds where ``side`` is not 0.
 
-    Newton's method on the coefficients (the likelihood is log-concave in them), the noise solved for in between.
+    Newton's method on the coefficients (the likelihood is log-concave in them), the noise solved for in between. Where
+    the steps do not stay finite the answer is the start itself.
 
     Args:
         design: ``[n, F]`` inputs, a column of ones among them.
@@ -120,9 +111,6 @@ def censored_regression(
         side: ``[n]`` -1: the outcome is at or below the target; 1: at or above; 0: it is the target.
         penalty: ``[F]`` ridge per mean row; 0 for the column of ones.
         start: ``[F]`` where to begin.
-
-    Returns:
-        The coefficients; the start itself where the steps did not stay finite.
     """
     free = side == 0
     weights, n = start.copy(), len(targets)
@@ -172,18 +160,13 @@ class ResidualNoise:
             raise ValueError("ResidualNoise.mixing must have rows of norm 1")
 
     @classmethod
-    def normal(cls, scale: FloatArray) -> ResidualNoise:
-        """Independent normal noise with standard deviations ``[d]``."""
-        return cls(GRID[:, None] * scale, np.eye(len(scale)))
-
-    @classmethod
     def from_residuals(cls, residuals: FloatArray, free: BoolArray, scale: FloatArray) -> ResidualNoise:
-        """Of residuals ``[R, d]``.
+        """Of residuals ``[R, d]`` (outcome minus expected outcome, raw units) of rows that were not fitted on.
 
         Args:
-            residuals: outcome minus expected outcome, raw units, of rows that were not fitted on.
+            residuals: of them.
             free: ``[R, d]`` False where the outcome stopped at a limit, where the residual says nothing of the noise.
-            scale: ``[d]`` standard deviations for features with too few residuals.
+            scale: ``[d]`` standard deviations of the normal laws of features with few residuals.
         """
         d = residuals.shape[1]
         quantiles, scores = GRID[:, None] * scale, np.zeros(residuals.shape)
@@ -201,33 +184,24 @@ class ResidualNoise:
                 if both.sum() >= FEWEST:
                     value = float(np.corrcoef(scores[both, first], scores[both, second])[0, 1])
                     correlation[first, second] = correlation[second, first] = value
-        return cls(quantiles, _root(correlation))
+        # The root of the nearest-by correlation matrix that has one: pairs with gaps may contradict each other.
+        values, vectors = np.linalg.eigh(correlation)
+        whole = (vectors * np.maximum(values, 1e-6)) @ vectors.T
+        spread = np.sqrt(np.diag(whole))
+        root = np.linalg.cholesky(whole / np.outer(spread, spread))
+        return cls(quantiles, root / np.sqrt((root**2).sum(axis=1, keepdims=True)))
 
     def __call__(self, normals: FloatArray) -> FloatArray:
         """Residuals ``[.., d]``, raw units, for standard normal numbers ``[.., d]``."""
-        mixed = np.asarray(normals, dtype=np.float64) @ self.mixing.T
-        columns = [_extended(mixed[..., j], self.quantiles[:, j]) for j in range(mixed.shape[-1])]
-        return np.stack(columns, axis=-1)
-
-
-def _extended(scores: FloatArray, quantiles: FloatArray) -> FloatArray:
-    """Quantiles at any normal scores: linear between those of the grid, and with the outermost slope beyond."""
-    step = GRID[1] - GRID[0]
-    inside = np.interp(scores, GRID, quantiles)
-    below = np.minimum(scores - GRID[0], 0.0) * (quantiles[1] - quantiles[0]) / step
-    above = np.maximum(scores - GRID[-1], 0.0) * (quantiles[-1] - quantiles[-2]) / step
-    extended: FloatArray = inside + below + above
-    return extended
-
-
-def _root(correlation: FloatArray) -> FloatArray:
-    """Cholesky root of the nearest-by correlation matrix that has one (pairs with gaps may contradict each other)."""
-    values, vectors = np.linalg.eigh(correlation)
-    whole = (vectors * np.maximum(values, 1e-6)) @ vectors.T
-    spread = np.sqrt(np.diag(whole))
-    root = np.linalg.cholesky(whole / np.outer(spread, spread))
-    exact: FloatArray = root / np.sqrt((root**2).sum(axis=1, keepdims=True))
-    return exact
+        mixed, step = np.asarray(normals, dtype=np.float64) @ self.mixing.T, GRID[1] - GRID[0]
+        residuals = np.empty(mixed.shape)
+        for j, own in enumerate(self.quantiles.T):
+            scores = mixed[..., j]
+            # Linear between the scores of the grid, and with the outermost slope beyond.
+            below = np.minimum(scores - GRID[0], 0.0) * (own[1] - own[0]) / step
+            above = np.maximum(scores - GRID[-1], 0.0) * (own[-1] - own[-2]) / step
+            residuals[..., j] = np.interp(scores, GRID, own) + below + above
+        return residuals
 
 
 @dataclass(frozen=True)

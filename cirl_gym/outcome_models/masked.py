@@ -18,10 +18,6 @@ class MaskedModel:
     A state is the model's own, and beside it what rules look at: the last observation and the action before, counted
     from 1 (0: there was none). Predictions are the model's; those of forbidden actions are only never acted on.
 
-    Args:
-        model: what predicts.
-        rules: of the same features and number of actions.
-
     Raises:
         ValueError: the rules are for other features or another number of actions.
     """
@@ -33,26 +29,8 @@ class MaskedModel:
                 f"{model.features} and {model.n_actions}"
             )
         self.model, self.rules = model, rules
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the d features."""
-        return self.model.features
-
-    @property
-    def n_actions(self) -> int:
-        """A, the number of actions, allowed or not."""
-        return self.model.n_actions
-
-    @property
-    def noise_scale(self) -> FloatArray:
-        """``[d]`` the model's."""
-        return self.model.noise_scale
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """``[d]`` the model's."""
-        return self.model.bounds
+        self.features, self.n_actions = model.features, model.n_actions
+        self.noise_scale, self.bounds = model.noise_scale, model.bounds
 
     def noise(self, normals: FloatArray) -> FloatArray:
         """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,14 +40,15 @@ class Correction:
         zeros = np.zeros((len(obs), 0 if lstm is None else 2 * lstm.hidden_size), dtype=np.float32)
         return self.advance(zeros, np.full(len(obs), -1, dtype=np.int64), obs)
 
+    @torch.inference_mode()
     def encode(self, batch: Batch) -> Float32Array:
         """Memory ``[N, T+1, M]`` of every history in one pass over whole episodes; any numbers past the end."""
         if self.network.lstm is None:
             return np.zeros((*batch.obs.shape[:2], 0), dtype=np.float32)
-        with torch.inference_mode():
-            states = lstm_states(self.network.lstm, torch.from_numpy(sequence_inputs(self.scaler, batch)))
+        states = lstm_states(self.network.lstm, torch.from_numpy(sequence_inputs(self.scaler, batch)))
         return np.concatenate([state.numpy() for state in states], axis=2)
 
+    @torch.inference_mode()
     def advance(self, memory: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """Memory ``[.., M]`` after action ``[..]`` and observation ``[.., d]``: one step of the cell."""
         if self.network.lstm is None:
@@ -56,29 +57,23 @@ class Correction:
         inputs = np.concatenate([self.scaler(obs.reshape(-1, obs.shape[-1])), hot], axis=1)
         halves = np.split(memory.reshape(-1, memory.shape[-1]), 2, axis=1)
         hidden, cell = (torch.from_numpy(np.array(half)) for half in halves)
-        with torch.inference_mode():
-            following = lstm_step(self.network.lstm, torch.from_numpy(inputs), hidden, cell)
-            joined: Float32Array = torch.cat(following, dim=1).numpy()
-        return joined.reshape(memory.shape)
+        following = lstm_step(self.network.lstm, torch.from_numpy(inputs), hidden, cell)
+        return torch.cat(following, dim=1).numpy().reshape(memory.shape)
 
     def remembered(self, newest: Float32Array, memory: Float32Array) -> Float32Array:
         """``[.., H]`` what the history is represented from: the LSTM's hidden state, or the scaled observation."""
         lstm = self.network.lstm
         return self.scaler(newest) if lstm is None else np.array(memory[..., : lstm.hidden_size])
 
+    @torch.inference_mode()
     def represented(self, newest: Float32Array, memory: Float32Array) -> Float32Array:
         """``[.., R]`` the representation that the network's outcome head sees."""
-        with torch.inference_mode():
-            hidden = torch.from_numpy(self.remembered(newest, memory))
-            representation: Float32Array = self.network.represent(hidden).numpy()
-        return representation
+        return self.network.represent(torch.from_numpy(self.remembered(newest, memory))).numpy()
 
+    @torch.inference_mode()
     def __call__(self, newest: Float32Array, memory: Float32Array) -> Float32Array:
         """``[.., A, d]`` what is added to the law under every action, in units of ``scale``."""
-        with torch.inference_mode():
-            representation = torch.from_numpy(self.represented(newest, memory))
-            added: Float32Array = self.network.correction(representation).numpy()
-        return added
+        return self.network.correction(torch.from_numpy(self.represented(newest, memory))).numpy()
 
 
 class LearnedModel:
@@ -94,38 +89,13 @@ class LearnedModel:
     """
 
     def __init__(self, law: LinearLaw, spec: OutcomeSpec, end: EndHead, correction: Correction | None = None) -> None:
-        self.law = law
-        self.spec = spec
-        self.end = end
-        self.correction = correction
-
-    def with_outcomes(self, spec: OutcomeSpec, end: EndHead) -> LearnedModel:
-        """The same law and correction with another noise or end head."""
-        return LearnedModel(self.law, spec, end, self.correction)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the d features."""
-        return self.spec.features
-
-    @property
-    def n_actions(self) -> int:
-        """A, the number of actions."""
-        return self.spec.n_actions
-
-    @property
-    def noise_scale(self) -> FloatArray:
-        """``[d]`` standard deviation of the outcome around the prediction, raw units."""
-        return self.spec.noise_scale
+        self.law, self.spec, self.end, self.correction = law, spec, end, correction
+        self.features, self.n_actions = spec.features, spec.n_actions
+        self.noise_scale, self.bounds = spec.noise_scale, (spec.low, spec.high)
 
     def noise(self, normals: FloatArray) -> FloatArray:
         """Residuals ``[.., d]``, raw units, for independent standard normal numbers ``[.., d]``."""
         return self.spec.noise(normals)
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """``[d]`` lower and upper limit of any outcome, raw units."""
-        return self.spec.low, self.spec.high
 
     def start(self, obs: Float32Array) -> Float32Array:
         """States ``[n, S]`` after one observation ``[n, d]``."""
@@ -158,7 +128,10 @@ class LearnedModel:
 
     def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
         """Expected next observations ``[n, d]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
-        raw, newest = self.raw_of(states, actions), self.law.window.newest(states)
+        rows, memory = self.parts(states)
+        raw, newest = self.law.of_action(rows, actions), self.law.window.newest(rows)
+        if self.correction is not None:
+            raw = raw + self.unit(newest) * self.correction(newest, memory)[np.arange(len(actions)), actions]
         return self.spec.expected(raw), self.end.of_action(raw, newest, one_hot(actions, self.n_actions))
 
     def raw(self, states: Float32Array) -> FloatArray:
@@ -170,16 +143,6 @@ class LearnedModel:
         newest = self.law.window.newest(rows)
         total: FloatArray = outcomes + self.unit(newest)[..., None, :] * self.correction(newest, memory)
         return total
-
-    def raw_of(self, states: Float32Array, actions: IntArray) -> FloatArray:
-        """Outcomes ``[n, d]`` before limits and bounds, for states ``[n, S]`` under one action ``[n]`` each."""
-        rows, memory = self.parts(states)
-        outcomes = self.law.of_action(rows, actions)
-        if self.correction is None:
-            return outcomes
-        newest = self.law.window.newest(rows)
-        added = self.correction(newest, memory)[np.arange(len(actions)), actions]
-        return outcomes + self.unit(newest) * added
 
     def parts(self, states: Float32Array) -> tuple[Float32Array, Float32Array]:
         """Rows of the law's window ``[.., W]`` and the correction's memory ``[.., M]`` of states ``[.., S]``."""
@@ -217,33 +180,21 @@ class EnsembleModel:
                     f"{members[0].n_actions}, {member.features} and {member.n_actions}"
                 )
         self.members = tuple(members)
+        self.features, self.n_actions = members[0].features, members[0].n_actions
         squares = np.mean([member.noise_scale**2 for member in members], axis=0)
         self.noise_scale: FloatArray = np.sqrt(squares) if noise_scale is None else np.array(noise_scale)
         """``[d]`` standard deviation of outcomes around the mean prediction, raw units."""
+        low, high = zip(*(member.bounds for member in members), strict=True)
+        self.bounds: tuple[FloatArray, FloatArray] = (np.min(low, axis=0), np.max(high, axis=0))
+        """``[d]`` lower and upper limit of any outcome: the widest of the members'."""
         none = np.zeros((1, len(self.features)), dtype=np.float32)
         widths = [member.start(none).shape[1] for member in members]
         self._cuts = [int(cut) for cut in np.cumsum(widths)[:-1]]
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the d features."""
-        return self.members[0].features
-
-    @property
-    def n_actions(self) -> int:
-        """A, the number of actions."""
-        return self.members[0].n_actions
 
     def noise(self, normals: FloatArray) -> FloatArray:
         """Residuals ``[.., d]``, raw units: the means of the members' for the same standard normal numbers."""
         mean: FloatArray = np.mean([member.noise(normals) for member in self.members], axis=0)
         return mean
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """``[d]`` lower and upper limit of any outcome: the widest of the members'."""
-        low, high = zip(*(member.bounds for member in self.members), strict=True)
-        return np.min(low, axis=0), np.max(high, axis=0)
 
     def start(self, obs: Float32Array) -> Float32Array:
         """States ``[n, S]`` after one observation ``[n, d]``."""
@@ -255,13 +206,11 @@ class EnsembleModel:
 
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action ``[..]`` and observation ``[.., d]``."""
-        parts = zip(self.members, self._split(states), strict=True)
-        return np.concatenate([member.advance(part, actions, obs) for member, part in parts], axis=-1)
+        return np.concatenate([one.advance(part, actions, obs) for one, part in self._each(states)], axis=-1)
 
     def every_prediction(self, states: Float32Array) -> Float32Array:
         """``[M, .., A, d]`` what each member expects, raw units."""
-        parts = zip(self.members, self._split(states), strict=True)
-        return np.stack([member.predict(part) for member, part in parts])
+        return np.stack([member.predict(part) for member, part in self._each(states)])
 
     def predict(self, states: Float32Array) -> Float32Array:
         """Expected next observation ``[.., A, d]`` under every action, raw units."""
@@ -269,17 +218,15 @@ class EnsembleModel:
 
     def end_probability(self, states: Float32Array) -> Float32Array:
         """Probability ``[.., A]`` that the process ends with this action."""
-        parts = zip(self.members, self._split(states), strict=True)
-        return _mean(np.stack([member.end_probability(part) for member, part in parts]))
+        return _mean(np.stack([member.end_probability(part) for member, part in self._each(states)]))
 
     def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
         """Expected next observations ``[n, d]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
-        parts = zip(self.members, self._split(states), strict=True)
-        outcomes, ends = zip(*(foresee(member, part, actions) for member, part in parts), strict=True)
+        outcomes, ends = zip(*(foresee(member, part, actions) for member, part in self._each(states)), strict=True)
         return _mean(np.stack(outcomes)), _mean(np.stack(ends))
 
-    def _split(self, states: Float32Array) -> list[Float32Array]:
-        return np.split(states, self._cuts, axis=-1)
+    def _each(self, states: Float32Array) -> Iterator[tuple[OutcomeModel, Float32Array]]:
+        return zip(self.members, np.split(states, self._cuts, axis=-1), strict=True)
 
 
 def _mean(every: Float32Array) -> Float32Array:

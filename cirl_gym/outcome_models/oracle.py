@@ -20,16 +20,10 @@ class OracleModel:
 
     def __init__(self, parameters: TumourParameters | None = None) -> None:
         self.parameters = parameters or TumourParameters()
-
-    @property
-    def noise_scale(self) -> FloatArray:
+        self.noise_scale = self.parameters.noise
         """``[2]`` standard deviations of eps and eta."""
-        return self.parameters.noise
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        self.bounds: tuple[FloatArray, FloatArray] = (np.zeros(2), self.parameters.highest)
         """``[2]`` limits of any observation."""
-        return np.zeros(2), self.parameters.highest
 
     def start(self, obs: Float32Array) -> Float32Array:
         """States ``[n, S]`` after one observation ``[n, 2]``."""
@@ -46,13 +40,8 @@ class OracleModel:
     def predict(self, states: Float32Array) -> Float32Array:
         """Expected next (x, z) ``[.., 2, 2]`` under both actions: exact, with what clipping at zero adds."""
         rows = self._unpack(states)
-        low, high = self.bounds
-        outcomes = [
-            clipped_mean(tumour.expected_outcome(self.parameters, rows, actions), self.noise_scale, low, high)
-            for actions in self._every_action(rows)
-        ]
-        stacked = np.stack(outcomes, axis=1).reshape(*states.shape[:-1], self.n_actions, 2)
-        return stacked.astype(np.float32)
+        outcomes = [self._outcome(rows, actions) for actions in self._every_action(rows)]
+        return np.stack(outcomes, axis=1).reshape(*states.shape[:-1], self.n_actions, 2)
 
     def end_probability(self, states: Float32Array) -> Float32Array:
         """Exact probability ``[.., 2]`` that the process ends with this action."""
@@ -62,10 +51,9 @@ class OracleModel:
 
     def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
         """Expected next (x, z) ``[n, 2]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
-        rows, low_high = self._unpack(states), self.bounds
-        outcome = clipped_mean(tumour.expected_outcome(self.parameters, rows, actions), self.noise_scale, *low_high)
+        rows = self._unpack(states)
         chance = tumour.end_probability(self.parameters, rows, actions)
-        return outcome.astype(np.float32), chance.astype(np.float32)
+        return self._outcome(rows, actions), chance.astype(np.float32)
 
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action and observation."""
@@ -75,6 +63,10 @@ class OracleModel:
             np.asarray(obs, dtype=np.float64).reshape(-1, 2),
         )
         return self._pack(following).reshape(states.shape)
+
+    def _outcome(self, rows: TumourState, actions: IntArray) -> Float32Array:
+        expected = tumour.expected_outcome(self.parameters, rows, actions)
+        return clipped_mean(expected, self.noise_scale, *self.bounds).astype(np.float32)
 
     def _every_action(self, rows: TumourState) -> list[IntArray]:
         return [np.full(len(rows.seen), action, dtype=np.int64) for action in range(self.n_actions)]

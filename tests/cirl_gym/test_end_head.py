@@ -14,6 +14,7 @@ from cirl_gym.data.rollout import rollout
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, fit_end_head
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import Scaler, end_labels
+from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import TrainingConfig
 from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
@@ -45,7 +46,8 @@ def test_lines_lie_half_way_between_the_last_stay_and_the_nearest_end():
 
 def test_head_inputs_by_hand():
     lines = EndLines(np.array([-1.0]), np.array([np.inf]), np.array([0.5]), Scaler(np.array([1.0]), np.array([2.0])))
-    inputs = lines.inputs(np.array([[[0.0], [99.0]]]), np.array([[3.0]], dtype=np.float32))
+    now = np.full((1, 2, 1), 3.0, dtype=np.float32)
+    inputs = lines.inputs(np.array([[[0.0], [99.0]]]), now, np.eye(2, dtype=np.float32)[None])
     # Scaled outcome (at most 5), scaled observation, one-hot action, tanh(distance / 2), tanh(distance / 8).
     assert inputs[0, 0] == pytest.approx([-0.5, 1, 1, 0, np.tanh(1), np.tanh(0.25)])
     assert inputs[0, 1] == pytest.approx([5, 1, 0, 1, 1, 1])
@@ -137,7 +139,7 @@ def test_the_head_sees_outcomes_before_they_are_clipped(kind):
     model = random_model(kind)
     spec = replace(model.spec, low=np.full(2, 0.0), high=np.full(2, 0.1))
     states = model.encode(linear_system(5, 0))
-    narrow = model.with_outcomes(spec, model.end)
+    narrow = LearnedModel(model.law, spec, model.end, model.correction)
     assert not np.array_equal(narrow.predict(states), model.predict(states))
     assert np.array_equal(narrow.end_probability(states), model.end_probability(states))
 

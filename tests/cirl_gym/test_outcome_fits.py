@@ -322,30 +322,31 @@ def confound(batch, slope, seed=0):
 
 def test_independent_treatment_has_weights_near_one():
     train, validation = linear_system(400, 0, noise=1.0), linear_system(100, 1, noise=1.0)
-    found = weights(train, validation)
-    assert found.mean == pytest.approx(1.0, abs=0.05)
-    assert found.effective > 0.95
-    assert found.train[train.mask].mean() == pytest.approx(1.0)
-    assert not found.train[~train.mask].any()
-    assert not found.validation[~validation.mask].any()
+    (rows, held_out), report = weights(train, validation)
+    assert report["mean"] == pytest.approx(1.0, abs=0.05)
+    assert report["effective_share"] > 0.95
+    assert rows[train.mask].mean() == pytest.approx(1.0)
+    assert not rows[~train.mask].any()
+    assert not held_out[~validation.mask].any()
 
 
 def test_a_rule_is_recovered():
     (train, p), (validation, _) = (confound(linear_system(n, s, noise=1.0), 0.5, s) for n, s in ((1500, 0), (300, 1)))
-    found = weights(train, validation, clip=0.0)
+    (rows, _), report = weights(train, validation, clip=0.0)
     given = np.where(train.actions == 1, p, 1 - p)[train.mask]
-    assert np.corrcoef(np.log(found.train[train.mask]), -np.log(given))[0, 1] > 0.97
+    assert np.corrcoef(np.log(rows[train.mask]), -np.log(given))[0, 1] > 0.97
     # E[marginal / given] = 1 whatever the rule.
-    assert found.mean == pytest.approx(1.0, abs=0.1)
-    assert found.effective < 0.9
+    assert report["mean"] == pytest.approx(1.0, abs=0.1)
+    assert report["effective_share"] < 0.9
 
 
 def test_clipping_moves_the_tails_to_their_quantiles():
     train, _ = confound(linear_system(300, 0, noise=1.0), 1.0)
     validation, _ = confound(linear_system(80, 1, noise=1.0), 1.0, 1)
-    wide, narrow = (weights(train, validation, clip) for clip in (0.0, 0.2))
-    assert narrow.train.max() * narrow.mean == pytest.approx(np.quantile(wide.train[train.mask], 0.8) * wide.mean)
-    assert narrow.effective > wide.effective
+    ((wide, _), one), ((narrow, _), other) = (weights(train, validation, clip) for clip in (0.0, 0.2))
+    quantile = np.quantile(wide[train.mask], 0.8) * one["mean"]
+    assert narrow.max() * other["mean"] == other["largest"] * other["mean"] == pytest.approx(quantile)
+    assert other["effective_share"] > one["effective_share"]
 
 
 @pytest.mark.slow

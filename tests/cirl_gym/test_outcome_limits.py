@@ -76,7 +76,7 @@ def everything(residuals):
 
 
 def test_a_normal_law_is_a_multiple():
-    noise = ResidualNoise.normal(np.array([0.5, 2.0]))
+    noise = ResidualNoise(GRID[:, None] * np.array([0.5, 2.0]), np.eye(2))
     z = normals(1000, 2)
     np.testing.assert_allclose(noise(z), z * [0.5, 2.0], atol=1e-12)
     assert noise(z.reshape(10, 100, 2)).shape == (10, 100, 2)
