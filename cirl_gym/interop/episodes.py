@@ -266,8 +266,7 @@ class KeepLastObservation:
 def to_d3rlpy(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, *, previous_action: bool = True) -> Any:
     """A ``d3rlpy.dataset.MDPDataset`` of ``batch.n_steps`` transitions, episodes in the batch's order.
 
-    Terminals are ``terminated``, timeouts are ``truncated & ~terminated`` (in a batch exactly one of the two holds).
-    Every episode carries all of its k + 1 observations:
+    Terminals are ``terminated``, timeouts ``truncated``. Every episode carries all of its k + 1 observations:
 
     * ended: k actions; the last transition is terminal and shows the observation that ended the episode
       (:class:`KeepLastObservation`).

@@ -156,15 +156,11 @@ def _spaces(batch: Batch, width: int, env: gymnasium.Env[Any, Any] | None) -> di
 
 @dataclass(frozen=True)
 class MinariReport:
-    """What was read from a Minari data set, and what was decided for it.
-
-    ``used + lone == episodes`` and ``terminated + truncated == used``.
-    """
+    """What was read from a Minari data set: ``used + lone == episodes`` and ``terminated + truncated == used``."""
 
     dataset: str
     """Its name."""
     episodes: int
-    """Number of episodes in it."""
     used: int
     """Number of episodes in the batch."""
     lone: int

@@ -187,7 +187,7 @@ def infer_columns(
         ValueError: a given column does not exist, or one that was not given cannot be told; the message names the
             option and the candidates.
     """
-    sheet = Sheet.of(frame)
+    sheet = frame if isinstance(frame, Sheet) else Sheet(frame)
     names = sheet.columns
     decided = (action,) if isinstance(action, str) else tuple(action or ())
     given = [name for name in (id, time, *decided, group, terminated, truncated) if name is not None]

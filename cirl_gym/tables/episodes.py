@@ -54,11 +54,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class FeatureCounts:
-    """What became of the missing readings of one feature, over the used rows.
-
-    Raises:
-        ValueError: the counts do not add up.
-    """
+    """What became of a feature's missing readings, over the used rows; a ValueError where counts do not add up."""
 
     name: str
     empty: int

@@ -37,11 +37,7 @@ _ADVICE = ": it may have been recorded after the decision. Lag it by one row (--
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Where the rows of the table went.
-
-    Raises:
-        ValueError: the counts do not add up to the rows read.
-    """
+    """Where the rows of the table went; a ValueError where the counts do not add up to the rows read."""
 
     read: int
     """Rows of the table."""
@@ -61,11 +57,7 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class EpisodeCounts:
-    """What the episodes are.
-
-    Raises:
-        ValueError: episodes and ends, or ids read and used, do not add up.
-    """
+    """What the episodes are; a ValueError where episodes and ends, or ids read and used, do not add up."""
 
     read: int
     """Ids of the table."""
@@ -297,7 +289,7 @@ def _read(
     frame: pd.DataFrame | Sheet, columns: TableColumns | None, options: TableOptions
 ) -> tuple[Episodes, TableReport]:
     """A table that was read and cut, but not filled, and the account of it so far."""
-    sheet = Sheet.of(frame)
+    sheet = frame if isinstance(frame, Sheet) else Sheet(frame)
     if sheet.frame.empty:
         raise ValueError("the table has no rows")
     columns = columns or infer_columns(sheet)

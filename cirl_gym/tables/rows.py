@@ -72,7 +72,7 @@ def parse_rows(sheet: Sheet, columns: TableColumns) -> Rows:
             cells (the first ten of them).
     """
     names = sheet.rows
-    own = _complete(sheet, columns.id, names)
+    own = _complete(sheet, columns.id)
     faults: list[BadCell] = []
     time, bad = sheet.times(columns.time)
     faults += bad
@@ -100,7 +100,7 @@ def parse_rows(sheet: Sheet, columns: TableColumns) -> Rows:
     codes, ids = pd.factorize(np.array(own, dtype=object))
     episode = np.asarray(codes, dtype=np.int64)
     groups: dict[int, str] = {}
-    for row, owner in enumerate(own if columns.group is None else _complete(sheet, columns.group, names)):
+    for row, owner in enumerate(own if columns.group is None else _complete(sheet, columns.group)):
         if groups.setdefault(codes[row], owner) != owner:
             raise ValueError(
                 f"column {columns.group!r}, id {own[row]!r}, {names[row]}: the id belongs to {owner!r} here, "
@@ -122,13 +122,13 @@ def parse_rows(sheet: Sheet, columns: TableColumns) -> Rows:
     )
 
 
-def _complete(sheet: Sheet, column: str, names: RowNames) -> list[str]:
-    found = sheet.texts(column)
-    empty = [i for i, text in enumerate(found) if text is None]
-    if empty:
-        more = f" and in {len(empty) - 1} more rows" if len(empty) > 1 else ""
-        raise ValueError(f"column {column!r} is empty in {names[empty[0]]}{more}: every row needs one")
-    return [str(text) for text in found]
+def _complete(sheet: Sheet, column: str) -> list[str]:
+    found = [text for text in sheet.texts(column) if text is not None]
+    if len(found) < len(sheet):
+        more = f" and in {len(sheet) - len(found) - 1} more rows" if len(found) < len(sheet) - 1 else ""
+        first = sheet.rows[sheet.texts(column).index(None)]
+        raise ValueError(f"column {column!r} is empty in {first}{more}: every row needs one")
+    return found
 
 
 def _actions(sheet: Sheet, columns: Sequence[str]) -> tuple[IntArray, tuple[tuple[str, ...], ...]]:

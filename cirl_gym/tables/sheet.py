@@ -76,9 +76,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
     # strict: a quote that is never closed is a file cut off in the middle, not a field that swallows the rest.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] | None = None
-    records: list[list[str]] = []
-    lines: list[int] = []
-    line = 1
+    records, lines, line = [], [], 1
     try:
         for record in reader:
             if not record:
@@ -98,9 +96,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path}, line {line}: not a line of a CSV file ({error})") from error
     if header is None:
         raise ValueError(f"{path}: the file is empty")
-    return pd.DataFrame(
-        records, columns=pd.Index(header), index=pd.Index(lines, name=LINE, dtype="int64"), dtype=object
-    )
+    index = pd.Index(lines, name=LINE, dtype="int64")
+    return pd.DataFrame(records, columns=pd.Index(header), index=index, dtype=object)
 
 
 def _decode(path: Path) -> str:
@@ -164,19 +161,12 @@ class BadCell:
 
 @dataclass(frozen=True)
 class RowNames:
-    """What to call the rows of a frame in messages."""
+    """What to call R rows in messages."""
 
     word: str
     """What the numbers count, "line" (of the file), "row" (first = 1) or "position" (first = 0)."""
     numbers: IntArray
     """``[R]``."""
-
-    @classmethod
-    def of(cls, frame: pd.DataFrame) -> RowNames:
-        """Lines or rows of a frame read by :func:`~cirl_gym.tables.sheet.read_table`, else positions from 0."""
-        if frame.index.name in (LINE, ROW) and pd.api.types.is_integer_dtype(frame.index):
-            return cls(str(frame.index.name), frame.index.to_numpy(dtype=np.int64))
-        return cls("position", np.arange(len(frame)))
 
     def __getitem__(self, position: int) -> str:
         return f"{self.word} {self.numbers[position]}"
@@ -272,13 +262,10 @@ class Sheet:
         self.frame = frame
         self.columns: list[str] = list(frame.columns)
         check_names(self.columns, "the table")
-        self.rows = RowNames.of(frame)
+        named = frame.index.name in (LINE, ROW) and pd.api.types.is_integer_dtype(frame.index)
+        numbers = frame.index.to_numpy(dtype=np.int64) if named else np.arange(len(frame))
+        self.rows = RowNames(str(frame.index.name) if named else "position", numbers)
         self.parsed: dict[tuple[str, str], Any] = {}
-
-    @classmethod
-    def of(cls, table: pd.DataFrame | Sheet) -> Sheet:
-        """A sheet as it is, a frame as a sheet."""
-        return table if isinstance(table, Sheet) else cls(table)
 
     def __len__(self) -> int:
         """R, the number of rows."""
@@ -329,22 +316,22 @@ class Sheet:
             ValueError: floating-point numbers so large that two different ones may have been rounded to one.
         """
         exact = 2.0**24 if str(self.frame[column].dtype).lower() == "float32" else 2.0**53
-        found: list[str | None] = []
-        for cell in self.cells(column):
+
+        def text(cell: object) -> str | None:
             if isinstance(cell, str):
-                found.append(cell if cell.strip() else None)
-            elif is_missing(cell):
-                found.append(None)
-            elif isinstance(cell, (float, np.floating)):
-                if abs(float(cell)) >= exact:
-                    raise ValueError(
-                        f"column {column!r} holds floating-point numbers as large as {cell:.0f}, to which different "
-                        "ids may have been rounded: read it as text"
-                    )
-                found.append(repr(float(cell)))
-            else:
-                found.append(str(cell))
-        return found
+                return cell if cell.strip() else None
+            if is_missing(cell):
+                return None
+            if not isinstance(cell, (float, np.floating)):
+                return str(cell)
+            if abs(float(cell)) >= exact:
+                raise ValueError(
+                    f"column {column!r} holds floating-point numbers as large as {cell:.0f}, to which different "
+                    "ids may have been rounded: read it as text"
+                )
+            return repr(float(cell))
+
+        return self._each(column, text)
 
     @_once
     def codes(self, column: str) -> IntArray:

@@ -106,6 +106,5 @@ def test_every_cell_is_parsed_once_for_all_who_ask(monkeypatch: pytest.MonkeyPat
     columns = infer_columns(sheet)
     table = prepare_table(sheet, columns, rng=np.random.default_rng(0))
     assert [cell for cell in asked if isinstance(cell, float)] == frame["x"].tolist()
-    assert Sheet.of(sheet) is sheet
     again = prepare_table(frame, rng=np.random.default_rng(0))
     assert (again.train, again.report) == (table.train, table.report)
