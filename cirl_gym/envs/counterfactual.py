@@ -17,11 +17,9 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules
-from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv
+from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv, entry_point
 from cirl_gym.envs.options import (
-    Histories,
     Start,
-    asked_of_make,
     check_arguments,
     episode_rows,
     history_rows,
@@ -86,21 +84,15 @@ PACKAGED = Path(__file__).parents[1] / "packaged"
 """A run on simulated patients (examples/make_packaged_run.py)."""
 
 
-def chosen_source(
+def _source(
     model: OutcomeModel | None,
     batch: Batch | None,
     run: str | os.PathLike[str] | None,
     feature_map: FeatureMap | None,
     end: Literal["learned", "never"] | EndRule,
-    forbid: Sequence[str] | None = None,
+    forbid: Sequence[str] | None,
 ) -> Source:
-    """Model and batch, or a run's, or the packaged ones where nothing is given; rules are asked for, or theirs.
-
-    Raises:
-        ValueError: one of model and batch without the other, or a run beside them; the parts do not fit together; a
-            rule cannot be read.
-        FileNotFoundError: the run lacks a file.
-    """
+    """Model and batch, or a run's, or the packaged ones where nothing is given; rules are asked for, or theirs."""
     if model is None and batch is None:
         folder = Path(PACKAGED if run is None else run)
         # Read with PyTorch, which an environment of one's own model may do without.
@@ -109,7 +101,12 @@ def chosen_source(
         learned = load_reward(folder)
         batch = Batch.load(folder / "batch.npz")
         phi = feature_map or learned.among(batch.features).feature_map
-        rules = rules_given(forbidden_in(folder) if forbid is None else forbid, batch.features, batch.action_names)
+        if forbid is None:
+            path = folder / "result.json"
+            forbid = read_json(path)["config"].get("fit", {}).get("forbid", [])
+            if not isinstance(forbid, list) or not all(isinstance(text, str) for text in forbid):
+                raise ValueError(f"{path}: fit.forbid must be a list of rules, got {forbid!r}")
+        rules = rules_given(forbid, batch.features, batch.action_names)
         return Source(load_model(folder / "outcome_model.npz"), batch, phi, learned.weights, end, rules)
     if run is not None:
         raise ValueError("CIRLCounterfactual-v0: give either run, or model and batch")
@@ -121,20 +118,6 @@ def chosen_source(
     plain, own = (model.model, model.rules) if isinstance(model, MaskedModel) else (model, None)
     rules = own if forbid is None else rules_given(forbid, batch.features, batch.action_names)
     return Source(plain, batch, phi, np.zeros(len(phi.features)), end, rules)
-
-
-def forbidden_in(run: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The rules of a run's settings (``fit.forbid``), as its ``result.json`` holds them; none where it names none.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: they are no list of texts; the message names the file.
-    """
-    path = Path(run) / "result.json"
-    texts = read_json(path)["config"].get("fit", {}).get("forbid", [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{path}: fit.forbid must be a list of rules, got {texts!r}")
-    return tuple(texts)
 
 
 class CounterfactualOptions(TypedDict, total=False):
@@ -191,16 +174,13 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
     Every beginning and every step takes 1 + D uniform numbers of a row's stream: which episode begins, or whether the
     process ends; and the noise of the outcome, used or not, so that an option changes nothing but what it names.
 
-    Args:
-        n: how many.
-        max_episode_steps: the time limit; -1 for none, None for ``horizon`` or that of the batch.
-        model, batch, run, feature_map, end, forbid, horizon, observation, previous_action: see
-            :class:`CounterfactualEnv`.
-        **options: what ``reset`` begins with where it is given no others.
+    Arguments are described at :class:`CounterfactualEnv`; ``options`` are what ``reset`` begins with where it is given
+    no others.
 
     Raises:
         TypeError: an option is unknown.
         ValueError: an argument is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.
+        FileNotFoundError: the run lacks a file.
     """
 
     def __init__(
@@ -220,15 +200,19 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
         **options: Unpack[CounterfactualOptions],
     ) -> None:
         check_arguments(options, CounterfactualOptions.__annotations__)
-        self.source = source = chosen_source(model, batch, run, feature_map, end, forbid)
+        self.source = source = _source(model, batch, run, feature_map, end, forbid)
         if horizon is not None and horizon < 1:
             raise ValueError(f"horizon must be at least 1, got {horizon}")
         own = source.batch.horizon if horizon is None else horizon
         self._limit = time_limit(own, None if horizon is None else f"horizon={horizon}", max_episode_steps)
-        self._low, self._high = source.observed_range
+        self._low, self._high = least, most = source.observed_range
+        low = np.minimum(source.model.bounds[0].astype(np.float32), least)
+        high = np.maximum(source.model.bounds[1].astype(np.float32), most)
+        # One float32 step wider: a model may round its float64 bounds either way.
+        low, high = np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
         super().__init__(
             n,
-            _layout(source, observation, previous_action),
+            Layout(low, high, source.model.n_actions, observation, previous_action),
             source.feature_map,
             source.batch.action_names,
             source.rules,
@@ -261,7 +245,15 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
             histories = history_rows(given["history"], n, d, batch.n_actions)
             echo["step"] = histories.lengths
         if histories is not None:
-            _check_inside(self.layout, batch.features, histories)
+            low, high, obs = self.layout.low, self.layout.high, histories.obs.astype(np.float32)
+            # Written as "not inside", here and below, so that a NaN is caught too.
+            wrong = np.argwhere(~((obs >= low) & (obs <= high)) & histories.seen[..., None])
+            if len(wrong):
+                row, t, k = wrong[0]
+                raise ValueError(
+                    f"{batch.features[k]!r} is {obs[row, t, k]:g} at step {t} of the given beginning, outside "
+                    f"what model and batch know: {low[k]:g} to {high[k]:g}"
+                )
         least = limit_of(given.get("horizon"), self._limit, histories)
         per_row = {
             "weights": weights,
@@ -276,7 +268,13 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
         batch = self.source.batch
         self._sampled[rows] = start.sampled
         if start.histories is not None:
-            self.obs[rows], self.state[rows] = _after(self.source.model, start.histories.take(rows))
+            histories = start.histories.take(rows)
+            obs, model = histories.obs.astype(np.float32), self.source.model
+            states = _padded(model.start, obs[:, 0])
+            for t in range(histories.actions.shape[1]):
+                further = _padded(model.advance, states, histories.actions[:, t], obs[:, t + 1])
+                states = np.where((t < histories.lengths)[:, None], further, states)
+            self.obs[rows], self.state[rows] = obs[np.arange(len(rows)), histories.lengths], states
             return {}
         drawn = (numbers[:, 0] * len(batch)).astype(np.int64)
         self.obs[rows], self.state[rows] = batch.obs[drawn, 0], _padded(self.source.model.start, batch.obs[drawn, 0])
@@ -296,28 +294,8 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
             _whole(numbers[:, 0]),
             None if noise is None else _whole(noise),
         )
-        obs = every.obs[: self.n]
-        self._check_outcome(obs, going)
-        ended = self._ended(obs, every.terminated[: self.n])
-        return Step(every.state[: self.n], obs, every.outcomes[: self.n], ended)
-
-    def told(self, obs: Float32Array) -> dict[str, npt.NDArray[Any]]:
-        """``outside_support``: a feature leaves the range that the batch shows, so the model is extrapolating."""
-        return {"outside_support": np.any((obs < self._low) | (obs > self._high), axis=1)}
-
-    def _ended(self, obs: Float32Array, drawn: BoolArray) -> BoolArray:
-        end = self.source.end
-        if not callable(end):
-            return drawn if end == "learned" else np.zeros(self.n, dtype=np.bool_)
-        ended = np.asarray(end(obs.copy()))
-        if ended.shape != (self.n,) or ended.dtype != np.bool_:
-            raise ValueError(
-                f"end must return {self.n} bools for observations {obs.shape}, got {ended.dtype} {ended.shape}"
-            )
-        return ended
-
-    def _check_outcome(self, obs: Float32Array, going: BoolArray) -> None:
-        # Written as "not inside", so that a NaN is caught too.
+        n = self.n
+        obs, ended = every.obs[:n], every.terminated[:n]
         wrong = np.argwhere(~((obs >= self.layout.low) & (obs <= self.layout.high)) & going[:, None])
         if len(wrong):
             row, k = wrong[0]
@@ -325,37 +303,21 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
                 f"the outcome model predicts {obs[row, k]} for {self.source.batch.features[k]!r}, "
                 "outside the bounds that it states"
             )
+        end = self.source.end
+        if callable(end):
+            ended = np.asarray(end(obs.copy()))
+            if ended.shape != (n,) or ended.dtype != np.bool_:
+                raise ValueError(
+                    f"end must return {n} bools for observations {obs.shape}, got {ended.dtype} {ended.shape}"
+                )
+        elif end == "never":
+            ended = np.zeros(n, dtype=np.bool_)
+        return Step(every.state[:n], obs, every.outcomes[:n], ended)
 
-
-def _check_inside(layout: Layout, features: Sequence[str], histories: Histories) -> None:
-    obs = histories.obs.astype(np.float32)
-    wrong = np.argwhere(~((obs >= layout.low) & (obs <= layout.high)) & histories.seen[..., None])
-    if len(wrong):
-        row, t, k = wrong[0]
-        raise ValueError(
-            f"{features[k]!r} is {obs[row, t, k]:g} at step {t} of the given beginning, outside "
-            f"what model and batch know: {layout.low[k]:g} to {layout.high[k]:g}"
-        )
-
-
-def _layout(source: Source, form: Literal["flat", "dict"], previous_action: bool) -> Layout:
-    least, most = source.observed_range
-    low = np.minimum(source.model.bounds[0].astype(np.float32), least)
-    high = np.maximum(source.model.bounds[1].astype(np.float32), most)
-    # One float32 step wider: a model may round its float64 bounds either way.
-    low, high = np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
-    return Layout(low, high, source.model.n_actions, form, previous_action)
-
-
-def _after(model: OutcomeModel, histories: Histories) -> tuple[Float32Array, Float32Array]:
-    """Last observations ``[n, d]`` and states ``[n, S]`` of histories."""
-    n = len(histories.lengths)
-    rows, obs = np.arange(n), histories.obs.astype(np.float32)
-    states = _padded(model.start, obs[:, 0])
-    for t in range(histories.actions.shape[1]):
-        further = _padded(model.advance, states, histories.actions[:, t], obs[:, t + 1])
-        states = np.where((t < histories.lengths)[:, None], further, states)
-    return obs[rows, histories.lengths], states
+    def told(self, rows: IntArray | slice) -> dict[str, npt.NDArray[Any]]:
+        """``outside_support``: a feature leaves the range that the batch shows, so the model is extrapolating."""
+        obs = self.obs[rows]
+        return {"outside_support": np.any((obs < self._low) | (obs > self._high), axis=1)}
 
 
 def _padded(ask: Callable[..., Float32Array], *arrays: npt.NDArray[Any]) -> Float32Array:
@@ -468,17 +430,7 @@ class CounterfactualEnv(CohortEnv):
         super().__init__(cohort, render_mode)
 
 
-def make_counterfactual_env(**arguments: Any) -> CounterfactualEnv:
-    """Entry point of ``gymnasium.make``: a :class:`CounterfactualEnv` with the time limit that Gymnasium was asked for.
-
-    Raises:
-        ValueError: ``horizon`` is not that limit.
-    """
-    return CounterfactualEnv(**arguments, max_episode_steps=asked_of_make())
-
-
-# Gymnasium reads the render modes from the entry point before it calls it.
-make_counterfactual_env.metadata = CounterfactualEnv.metadata  # type: ignore[attr-defined]
+make_counterfactual_env: Callable[..., CounterfactualEnv] = entry_point(CounterfactualEnv)
 
 
 class CounterfactualVectorEnv(CohortVectorEnv):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -99,8 +100,7 @@ class CohortEnv(OfCohort, gym.Env[Any, Any]):
     def _allowed(self) -> BoolArray:
         if not self._seen:
             raise gym.error.ResetNeeded("call reset before action_masks")
-        allowed: BoolArray = self._cohort.allowed[0].copy()
-        return allowed
+        return np.array(self._cohort.allowed[0])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.
@@ -121,7 +121,7 @@ class CohortEnv(OfCohort, gym.Env[Any, Any]):
         self._seen, self._taken, self._earned = [self._cohort.obs[0].copy()], [], 0.0
         if self.render_mode == "human":
             self.render()
-        return self._observation(), {name: _one(values) for name, values in told.items()}
+        return self._cohort.layout.row(self._cohort.shown(), 0), {name: _one(values) for name, values in told.items()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Act and observe what follows.
@@ -145,7 +145,8 @@ class CohortEnv(OfCohort, gym.Env[Any, Any]):
         if self.render_mode == "human":
             self.render()
         info = {"phi": result.phi[0], **{name: _one(values) for name, values in result.infos.items()}}
-        return self._observation(), float(result.rewards[0]), terminated, truncated, info
+        obs = self._cohort.layout.row(self._cohort.shown(), 0)
+        return obs, float(result.rewards[0]), terminated, truncated, info
 
     def render(self) -> Any:
         """The episode so far as the render mode wants it: text, a picture ``[H, W, 3]`` uint8, or a window (None).
@@ -178,8 +179,25 @@ class CohortEnv(OfCohort, gym.Env[Any, Any]):
         if self._renderer is not None:
             self._renderer.close()
 
-    def _observation(self) -> Any:
-        return self._cohort.layout.row(self._cohort.shown(), 0)
+
+def entry_point(env: Any) -> Callable[..., Any]:
+    """What ``gymnasium.make`` calls: ``env(.., max_episode_steps=..)`` with what ``make`` was asked for, or registered.
+
+    ``gymnasium.make`` hands that limit to a wrapper alone, which can shorten an episode and never lengthen it: an
+    environment with a limit of its own would silently ignore a longer one. So it is read where it stands, in the frame
+    of ``make``. None where none is registered and none was given, or where somebody else calls.
+    """
+
+    def made(**arguments: Any) -> Any:
+        frame, limit = sys._getframe(1), None
+        if frame.f_code.co_name == "make" and frame.f_globals.get("__name__") == "gymnasium.envs.registration":
+            asked = frame.f_locals["max_episode_steps"]
+            limit = frame.f_locals["env_spec"].max_episode_steps if asked is None else asked
+        return env(**arguments, max_episode_steps=limit)
+
+    # Gymnasium reads the render modes from the entry point before it calls it.
+    made.metadata = env.metadata  # type: ignore[attr-defined]
+    return made
 
 
 class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
@@ -240,13 +258,23 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         Raises:
             ValueError: an option or seed is not possible; the environment is then left as it was.
         """
-        asked = dict(options or {})
-        rows = np.flatnonzero(self._mask(asked.pop("reset_mask", None)))
-        chosen = self._cohort.read(asked)
-        self._seed(self._seeds_of_rows(seed), rows)
-        told = self._begin(rows, chosen)
+        n, asked, infos = self.num_envs, dict(options or {}), Infos()
+        mask = np.ones(n, dtype=np.bool_)
+        if (given := asked.pop("reset_mask", None)) is not None:
+            mask = np.asarray(given)
+            if mask.shape != (n,) or mask.dtype != np.bool_ or not mask.any():
+                raise ValueError(f"option 'reset_mask' must be {n} bools of which at least one is True, got {given!r}")
+            if not self._begun and not mask.all():
+                raise ValueError("option 'reset_mask': the first reset must begin every row")
+        rows, chosen = np.flatnonzero(mask), self._cohort.read(asked)
+        if seed is None or isinstance(seed, int | np.integer):
+            seed = [None if seed is None else int(seed) + i for i in range(n)]
+        elif len(seed) != n:
+            raise ValueError(f"one seed per row is needed, {n}, got {len(seed)}")
+        self._seed(seed, rows)
+        self._begin(rows, chosen, infos)
         self._begun = True
-        return self._cohort.shown(), told
+        return self._cohort.shown(), infos
 
     def step(self, actions: Any) -> tuple[Any, FloatArray, BoolArray, BoolArray, Infos]:
         """One action ``[n]`` per row.
@@ -261,7 +289,14 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
                 the environment is then left as it was.
             gymnasium.error.ResetNeeded: reset was never called, or a row has ended and ``autoreset_mode`` is disabled.
         """
-        taken = self._checked(actions)
+        taken, count = np.asarray(actions), self._cohort.layout.n_actions
+        if taken.shape != (self.num_envs,) or taken.dtype.kind not in "iu":
+            raise ValueError(
+                f"actions must be {self.num_envs} whole numbers, got shape {taken.shape} and dtype {taken.dtype}"
+            )
+        if taken.min() < 0 or taken.max() >= count:
+            row = np.flatnonzero((taken < 0) | (taken >= count))[0]
+            raise ValueError(f"the action of row {row} is {taken[row]}, not a whole number from 0 to {count - 1}")
         if not self._begun:
             raise gym.error.ResetNeeded("call reset before step")
         dead, going = self._ended.nonzero()[0], ~self._ended
@@ -270,7 +305,7 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
                 f"the episodes of rows {dead.tolist()} have ended: "
                 "call reset(options={'reset_mask': ...}) before step"
             )
-        result = self._cohort.step(taken, going)
+        result = self._cohort.step(taken.astype(np.int64, copy=False), going)
         for values in (result.rewards, result.terminated, result.truncated) if len(dead) else ():
             values[dead] = 0
         self._ended = result.terminated | result.truncated
@@ -280,7 +315,7 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         else:
             infos = _infos(told, going, dead)
             if len(dead):
-                _add(infos, self._begin(dead, None))
+                self._begin(dead, None, infos)
         return self._cohort.shown(), result.rewards, result.terminated, result.truncated, infos
 
     def _reset_at_once(self, told: Infos, rows: IntArray) -> Infos:
@@ -296,54 +331,20 @@ class CohortVectorEnv(OfCohort, VectorEnv[Any, Any, Any]):
         infos = _infos(told, ~ended, rows)
         infos |= {"final_obs": final, "_final_obs": ended}
         infos |= {"final_info": last_infos, "_final_info": ended.copy()}
-        return _add(infos, self._begin(rows, None))
-
-    def _begin(self, rows: IntArray, chosen: Any) -> Infos:
-        told = self._cohort.begin(rows, chosen)
-        self._ended[rows] = False
-        infos: Infos = {}
-        for name, values in told.items():
-            every = np.full((self.num_envs, *values.shape[1:]), None if values.dtype == object else 0, values.dtype)
-            every[rows] = values
-            mask = np.zeros(self.num_envs, dtype=np.bool_)
-            mask[rows] = True
-            infos |= {name: every, f"_{name}": mask}
+        self._begin(rows, None, infos)
         return infos
 
-    def _checked(self, actions: Any) -> IntArray:
-        taken = np.asarray(actions)
-        if taken.shape != (self.num_envs,) or taken.dtype.kind not in "iu":
-            raise ValueError(
-                f"actions must be {self.num_envs} whole numbers, got shape {taken.shape} and dtype {taken.dtype}"
-            )
-        count = self._cohort.layout.n_actions
-        if taken.min() < 0 or taken.max() >= count:
-            row = np.flatnonzero((taken < 0) | (taken >= count))[0]
-            raise ValueError(f"the action of row {row} is {taken[row]}, not a whole number from 0 to {count - 1}")
-        return taken.astype(np.int64, copy=False)
+    def _begin(self, rows: IntArray, chosen: Any, infos: Infos) -> None:
+        """Begin an episode in ``rows [k]``; what is told of it goes into ``infos`` in Gymnasium's vector form."""
+        for name, values in self._cohort.begin(rows, chosen).items():
+            if name not in infos:
+                empty = None if values.dtype == object else 0
+                infos[name] = np.full((self.num_envs, *values.shape[1:]), empty, values.dtype)
+                infos[f"_{name}"] = np.zeros(self.num_envs, dtype=np.bool_)
+            infos[name][rows], infos[f"_{name}"][rows] = values, True
+        self._ended[rows] = False
 
-    def _mask(self, mask: Any) -> BoolArray:
-        if mask is None:
-            return np.ones(self.num_envs, dtype=np.bool_)
-        rows = np.asarray(mask)
-        if rows.shape != (self.num_envs,) or rows.dtype != np.bool_ or not rows.any():
-            raise ValueError(
-                f"option 'reset_mask' must be {self.num_envs} bools of which at least one is True, got {mask!r}"
-            )
-        if not self._begun and not rows.all():
-            raise ValueError("option 'reset_mask': the first reset must begin every row")
-        return rows
-
-    def _seeds_of_rows(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
-            return [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"one seed per row is needed, {self.num_envs}, got {len(seed)}")
-        return list(seed)
-
-    def _seed(self, seeds: list[int | None], rows: Sequence[int] | IntArray) -> None:
+    def _seed(self, seeds: Sequence[int | None], rows: Sequence[int] | IntArray) -> None:
         """A new generator where a seed is given or none exists; all or, if a seed is bad, none."""
         if self._generators and all(seed is None for seed in seeds):
             return
@@ -371,18 +372,4 @@ def _infos(told: Infos, rows: BoolArray, others: IntArray) -> Infos:
             if len(others):
                 values[others] = 0
             infos[name], infos[f"_{name}"] = values, rows.copy()
-    return infos
-
-
-def _add(infos: Infos, more: Infos) -> Infos:
-    """Infos of other rows into ``infos``, in place."""
-    for name, values in more.items():
-        if name in infos:
-            infos[name] = (
-                infos[name] | values
-                if name.startswith("_")
-                else np.where(more[f"_{name}"].reshape(-1, *[1] * (values.ndim - 1)), values, infos[name])
-            )
-        else:
-            infos[name] = values
     return infos

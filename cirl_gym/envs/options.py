@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,21 +86,6 @@ def time_limit(horizon: int, stated: str | None, max_episode_steps: int | None) 
     return None if max_episode_steps == -1 else max_episode_steps
 
 
-def asked_of_make() -> int | None:
-    """``max_episode_steps`` of the ``gymnasium.make`` that calls the calling entry point, or the registered one.
-
-    ``gymnasium.make`` keeps it to itself and hands it to a wrapper, which can shorten an episode and never lengthen it:
-    an environment with a limit of its own would silently ignore a longer one. So it is read where it stands, in the
-    frame of ``make``. None where none is registered and none was given, or where somebody else calls.
-    """
-    frame = sys._getframe(2)
-    if frame.f_code.co_name != "make" or frame.f_globals.get("__name__") != "gymnasium.envs.registration":
-        return None
-    asked: int | None = frame.f_locals["max_episode_steps"]
-    registered: int | None = frame.f_locals["env_spec"].max_episode_steps
-    return registered if asked is None else asked
-
-
 def rules_given(forbid: Sequence[str], features: Sequence[str], action_names: Sequence[str]) -> ActionRules | None:
     """The rules that an environment was given as ``forbid``; None if there are none.
 
@@ -158,7 +142,7 @@ def patient_rows(given: Any, n: int, d: int) -> Histories:
     Raises:
         ValueError: the shape is wrong or a value is not finite.
     """
-    numbers = _array("patient", given, np.float64)
+    numbers = _numbers("patient", given)
     if numbers.shape not in ((d,), (n, d)) or not np.isfinite(numbers).all():
         raise ValueError(f"option 'patient' must be a first observation of {d} finite numbers, got {given!r}")
     first = np.tile(numbers, (n, 1)) if numbers.ndim == 1 else numbers
@@ -180,12 +164,14 @@ def history_rows(given: Any, n: int, d: int, n_actions: int) -> Histories:
             raise ValueError(
                 f"option 'history' must be a batch or a pair (obs, actions), got {type(given).__name__} {given!r}"
             )
-        obs, actions = _array("history", given[0], np.float64), _whole_numbers(given[1])
+        obs, actions = _numbers("history", given[0]), np.asarray(given[1])
+        if actions.size and not np.issubdtype(actions.dtype, np.integer):
+            raise ValueError(f"option 'history': actions must be whole numbers, got {given[1]!r}")
         if obs.ndim != 2 or actions.shape != (len(obs) - 1,):
             raise ValueError(
                 f"option 'history' must be obs [k+1, {d}] and actions [k], got shapes {obs.shape} and {actions.shape}"
             )
-        histories = Histories(obs[None], actions[None], np.array([len(actions)]))
+        histories = Histories(obs[None], actions[None].astype(np.int64), np.array([len(actions)]))
     if histories.obs.shape[2] != d or not np.isfinite(histories.obs).all():
         raise ValueError(f"option 'history': observations must be {d} finite numbers")
     if ((histories.actions < 0) | (histories.actions >= n_actions)).any():
@@ -199,24 +185,34 @@ def episode_rows(batch: Batch, episode: Any, step: Any, n: int) -> tuple[Histori
     Raises:
         ValueError: the batch has no such history, or none that could go on.
     """
-    places = _for_each(episode, n)
-    episodes = np.array([_place(batch, place) for place in places])
-    steps = [_step(batch, int(i), t) for i, t in zip(episodes, _for_each(step, n), strict=True)]
+    found: list[tuple[int, int]] = []
+    for asked, t in zip(_for_each(episode, n), _for_each(step, n), strict=True):
+        if isinstance(asked, str):
+            if asked not in batch.ids:
+                raise ValueError(f"option 'episode': the batch has no episode with the id {asked!r}")
+            i = batch.ids.index(asked)
+        elif isinstance(asked, int | np.integer) and 0 <= asked < len(batch):
+            i = int(asked)
+        else:
+            most = len(batch) - 1
+            raise ValueError(f"option 'episode' must be an id or a whole number from 0 to {most}, got {asked!r}")
+        length, name = int(batch.lengths[i]), batch.ids[i]
+        if not isinstance(t, int | np.integer) or not 0 <= t <= length:
+            raise ValueError(f"option 'step' must be a whole number from 0 to {length} for episode {name!r}, got {t!r}")
+        if t == length and batch.terminated[i]:
+            raise ValueError(f"option 'step': episode {name!r} ended at step {length}, so nothing follows")
+        found.append((i, int(t)))
+    episodes, steps = np.array(found).T
+    longest = int(steps.max())
+    obs = batch.obs[episodes, : longest + 1].astype(np.float64)
     ids = np.array([batch.ids[i] for i in episodes], dtype=object)
-    longest = max(steps)
-    histories = Histories(
-        batch.obs[episodes, : longest + 1].astype(np.float64), batch.actions[episodes, :longest], np.array(steps)
-    )
-    return histories, ids
+    return Histories(obs, batch.actions[episodes, :longest], steps), ids
 
 
 def limit_of(given: Any, limit: int | None, histories: Histories | None) -> int:
     """Option ``horizon`` as the number of actions, those of ``histories`` counted, after which watching ends.
 
-    Args:
-        given: the option; None: the environment's own limit.
-        limit: the environment's own limit; None: none.
-        histories: what the episodes begin with.
+    Without the option that is the environment's own ``limit`` (None: none), which it can only shorten.
 
     Raises:
         ValueError: not a whole number of at least 1, more than ``limit``, or nothing would be left of an episode.
@@ -245,35 +241,8 @@ def _for_each(given: Any, n: int) -> list[Any]:
     return [given] * n
 
 
-def _place(batch: Batch, asked: Any) -> int:
-    """Position of an episode given by position or id."""
-    if isinstance(asked, str):
-        if asked not in batch.ids:
-            raise ValueError(f"option 'episode': the batch has no episode with the id {asked!r}")
-        return batch.ids.index(asked)
-    if not isinstance(asked, int | np.integer) or not 0 <= asked < len(batch):
-        raise ValueError(f"option 'episode' must be an id or a whole number from 0 to {len(batch) - 1}, got {asked!r}")
-    return int(asked)
-
-
-def _step(batch: Batch, episode: int, asked: Any) -> int:
-    length, name = int(batch.lengths[episode]), batch.ids[episode]
-    if not isinstance(asked, int | np.integer) or not 0 <= asked <= length:
-        raise ValueError(f"option 'step' must be a whole number from 0 to {length} for episode {name!r}, got {asked!r}")
-    if asked == length and batch.terminated[episode]:
-        raise ValueError(f"option 'step': episode {name!r} ended at step {length}, so nothing follows")
-    return int(asked)
-
-
-def _array(name: str, given: Any, dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _numbers(name: str, given: Any) -> FloatArray:
     try:
-        return np.array(given, dtype=dtype)
+        return np.array(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"option {name!r} must be numbers, got {given!r}") from error
-
-
-def _whole_numbers(given: Any) -> IntArray:
-    actions = np.asarray(given)
-    if actions.size and not np.issubdtype(actions.dtype, np.integer):
-        raise ValueError(f"option 'history': actions must be whole numbers, got {given!r}")
-    return actions.astype(np.int64)

@@ -111,21 +111,17 @@ class Layout:
 
     def space(self) -> spaces.Space[Any]:
         """The space of one observation."""
-        hot = np.zeros(self.n_actions, dtype=np.float32), np.ones(self.n_actions, dtype=np.float32)
-        if self.form == "dict":
-            parts: dict[str, spaces.Space[Any]] = {"obs": spaces.Box(self.low, self.high, dtype=np.float32)}
-            if self.previous_action:
-                parts["previous_action"] = spaces.Box(*hot, dtype=np.float32)
-            return spaces.Dict(parts)
-        low, high = self.low, self.high
+        ends = {"obs": (self.low, self.high)}
         if self.previous_action:
-            low, high = np.concatenate([low, hot[0]]), np.concatenate([high, hot[1]])
+            ends["previous_action"] = np.zeros(self.n_actions, np.float32), np.ones(self.n_actions, np.float32)
+        if self.form == "dict":
+            return spaces.Dict({name: spaces.Box(low, high, dtype=np.float32) for name, (low, high) in ends.items()})
+        low, high = (np.concatenate(parts) for parts in zip(*ends.values(), strict=True))
         return spaces.Box(low, high, dtype=np.float32)
 
     def rows(self, obs: Float32Array, previous: IntArray) -> Any:
         """Observations of n processes from ``obs [n, D]`` and ``previous [n]`` actions (-1: none yet); fresh arrays."""
-        flat = observation(obs, previous, self.n_actions)
-        d = len(self.low)
+        flat, d = observation(obs, previous, self.n_actions), len(self.low)
         if self.form == "flat":
             return flat if self.previous_action else flat[:, :d].copy()
         parts = {"obs": flat[:, :d].copy()}
@@ -139,18 +135,15 @@ class Layout:
 
 
 class CohortStep(NamedTuple):
-    """What one action did to each of n rows. Arrays are the caller's own."""
+    """What one action did to each of n rows; ``infos`` ``[n, ..]`` tell what else. Arrays are the caller's own."""
 
     phi: FloatArray
     """``[n, d]`` the scaled outcomes that the reward weighs."""
     rewards: FloatArray
-    """``[n]`` w . phi."""
     terminated: BoolArray
-    """``[n]`` the process ended."""
     truncated: BoolArray
     """``[n]`` the time limit was reached, and the process has not ended."""
     infos: dict[str, npt.NDArray[Any]]
-    """``[n, ..]`` what else ``info`` tells of this step, by name."""
 
 
 S = TypeVar("S", bound=Start)
@@ -198,20 +191,15 @@ class Cohort(ABC, Generic[S]):
     ) -> None:
         if n < 1:
             raise ValueError(f"num_envs must be at least 1, got {n}")
-        self.n, self.layout, self.feature_map, self.action_names, self.rules = (
-            n,
-            layout,
-            feature_map,
-            action_names,
-            rules,
-        )
+        self.n, self.layout, self.feature_map = n, layout, feature_map
+        self.action_names, self.rules = action_names, rules
         self._options, self._defaults = options, dict(defaults)
         self.default = self.start(merged(self._defaults, {}, options))
         self.weights = check_weights(self.default.weights[0], feature_map.features)
         """``[d]`` reward weights where ``reset`` asks for no others (read-only)."""
-        # One set of weights for all rows until somebody asks for others.
-        shared = bool((self.default.weights == self.weights).all())
-        self._weights = self.weights if shared else self.default.weights.copy()
+        # One set of weights and one limit for all rows until somebody asks for others.
+        self._varied = not (self.default.weights == self.weights).all()
+        self._weights = self.default.weights.copy() if self._varied else self.weights
         self.previous: IntArray = np.full(n, -1, dtype=np.int64)
         """``[n]`` the previous action; -1 before the first."""
         self.steps: IntArray = np.zeros(n, dtype=np.int64)
@@ -246,8 +234,8 @@ class Cohort(ABC, Generic[S]):
             ValueError: the process yields what it cannot in a row that is ``going [n]``.
         """
 
-    def told(self, obs: Float32Array) -> dict[str, npt.NDArray[Any]]:
-        """What ``info`` tells of observations ``[k, D]``, by name."""
+    def told(self, rows: IntArray | slice) -> dict[str, npt.NDArray[Any]]:
+        """What ``info`` tells of the current observations of ``rows [k]``, by name."""
         return {}
 
     def read(self, options: Mapping[str, Any]) -> S:
@@ -270,13 +258,12 @@ class Cohort(ABC, Generic[S]):
             self.previous[rows], self.steps[rows] = -1, 0
         else:
             self.previous[rows], self.steps[rows] = start.histories.previous[rows], start.histories.lengths[rows]
-        self.limits[rows] = start.limit
-        if start is not self.default and self._weights.ndim == 1:
-            self._weights = np.tile(self._weights, (self.n, 1))
-        if self._weights.ndim == 2:
-            self._weights[rows] = start.weights[rows]
+        if start is not self.default and not self._varied:
+            self._varied, self._weights = True, np.tile(self._weights, (self.n, 1))
+        if self._varied:
+            self._weights[rows], self.limits[rows] = start.weights[rows], start.limit
         told |= {name: values[rows] for name, values in start.echo.items()}
-        told |= self.told(self.obs[rows])
+        told |= self.told(rows)
         if self.rules is not None:
             told["action_mask"] = self._masks(self.rules)[rows]
         return told
@@ -288,14 +275,17 @@ class Cohort(ABC, Generic[S]):
             ValueError: a row that is going takes a forbidden action, or the process yields what it cannot; everything
                 is then as it was.
         """
-        if self.rules is not None:
-            self._check_allowed(self.rules, actions, going)
+        if self.rules is not None and len(wrong := np.flatnonzero(going & ~self.allowed[np.arange(self.n), actions])):
+            name = self.rules.action_names[actions[wrong[0]]]
+            said = "; ".join(rule.name for rule in self.rules.rules if rule.action == name)
+            of_row = f" of row {wrong[0]}" if self.n > 1 else ""
+            raise ValueError(f"action {name!r}{of_row} is forbidden now ({said}); action_masks() tells what is allowed")
         self.state, self.obs, outcomes, terminated = self.follow(actions, self.streams.take_all(going), going)
         self.previous = actions.copy()
         self.steps += going
         phi = self.feature_map(outcomes)
         truncated = (self.steps >= self.limits) & ~terminated
-        infos = self.told(self.obs)
+        infos = self.told(slice(None))
         if self.rules is not None:
             infos["action_mask"] = self._masks(self.rules)
         return CohortStep(phi, reward(phi, self._weights), terminated, truncated, infos)
@@ -308,11 +298,3 @@ class Cohort(ABC, Generic[S]):
         """``[n, A]`` what rules leave after the current observations, looked at anew."""
         self.allowed = rules.allowed(self.obs, self.previous)
         return self.allowed.astype(np.int8)
-
-    def _check_allowed(self, rules: ActionRules, actions: IntArray, going: BoolArray) -> None:
-        wrong = np.flatnonzero(going & ~self.allowed[np.arange(self.n), actions])
-        if len(wrong):
-            name = rules.action_names[actions[wrong[0]]]
-            said = "; ".join(rule.name for rule in rules.rules if rule.action == name)
-            of_row = f" of row {wrong[0]}" if self.n > 1 else ""
-            raise ValueError(f"action {name!r}{of_row} is forbidden now ({said}); action_masks() tells what is allowed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import numbered_actions
-from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv
+from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv, entry_point
 from cirl_gym.envs.options import (
     Histories,
     Start,
-    asked_of_make,
     check_arguments,
     history_rows,
     limit_of,
@@ -28,7 +27,7 @@ from cirl_gym.envs.process import Cohort, Layout
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Step
 from cirl_gym.vector_api import AutoresetMode
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.tumour import TumourParameters, TumourState
+from cirl_gym.worlds.tumour import RowConstants, TumourParameters, TumourState
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -72,49 +71,14 @@ class TumourStart(Start):
     parameters: TumourParameters
 
 
-@dataclass(frozen=True)
-class RowConstants:
-    """The :class:`~cirl_gym.worlds.tumour.Constants` of each patient, where they are not the same for all."""
-
-    order: int
-    lags: Literal["repeat", "available"]
-    effect: FloatArray
-    drift: FloatArray
-    noise: FloatArray
-    highest: FloatArray
-    limits: FloatArray
-    """``[2]`` the same for all."""
-
-    @classmethod
-    def of(cls, parameters: TumourParameters, n: int) -> RowConstants:
-        """The same for n patients: arrays ``[n, 2]``."""
-        rows = {name: np.tile(getattr(parameters, name), (n, 1)) for name in _ROWS}
-        return cls(parameters.order, parameters.lags, limits=parameters.limits, **rows)
-
-    def put(self, rows: IntArray, parameters: TumourParameters) -> None:
-        """Give ``rows [k]`` other constants."""
-        for name in _ROWS:
-            getattr(self, name)[rows] = getattr(parameters, name)
-
-
-_ROWS = ("effect", "drift", "noise", "highest")
-
-
 class TumourCohort(Cohort[TumourStart]):
     """n patients.
 
     Every beginning and every step takes two standard normal numbers of a row's stream; a beginning also where the
     patient is given, so that a seed's noise is the same with any patient.
 
-    Args:
-        n: how many.
-        parameters: every constant of the simulator.
-        observation: how patients are shown.
-        previous_action: whether the previous action is shown.
-        forbid: rules. They call actions "0" and "1", as batches of the simulator do: a rule is the same text wherever
-            it is given.
-        max_episode_steps: the time limit; -1 for none, None for that of the parameters.
-        **options: what ``reset`` begins with where it is given no others.
+    Arguments are described at :class:`TumourEnv`; ``options`` are what ``reset`` begins with where it is given no
+    others. Rules call actions "0" and "1", as batches of the simulator do: a rule is the same text everywhere.
 
     Raises:
         TypeError: an option is unknown.
@@ -152,7 +116,7 @@ class TumourCohort(Cohort[TumourStart]):
         self.state: TumourState = tumour.initial_state(parameters, np.zeros((n, 2)))
         self.obs = np.zeros((n, 2), dtype=np.float32, order="F")
         # The same for all until somebody asks for something else.
-        self._constants: TumourParameters | RowConstants = self.default.parameters
+        self._constants: tumour.Constants = self.default.parameters
 
     def start(self, given: dict[str, Any]) -> TumourStart:
         """See :meth:`~cirl_gym.envs.process.Cohort.start`."""
@@ -199,15 +163,11 @@ class TumourCohort(Cohort[TumourStart]):
         for t in range(histories.actions.shape[1]):
             after = tumour.append(state, histories.actions[:, t], histories.obs[:, t + 1])
             going = t < histories.lengths
-            for mine, new in zip(_arrays(state), _arrays(after), strict=True):
+            for mine, new in zip(state, after, strict=True):
                 mine[going] = new[going]
-        for mine, new in zip(_arrays(self.state), _arrays(state), strict=True):
+        for mine, new in zip(self.state, state, strict=True):
             mine[rows] = new
         self.obs[rows] = state.recent[:, 0]
-
-
-def _arrays(state: TumourState) -> tuple[npt.NDArray[Any], ...]:
-    return state.recent, state.doses, state.seen
 
 
 def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParameters:
@@ -221,8 +181,19 @@ def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParam
                 f"option 'parameters': {name} is {own!r} in this environment and cannot become {asked!r} for an "
                 "episode; make another environment"
             )
-    if "noise" in given:
-        parameters = _with_noise(parameters, given["noise"])
+    noise = given.get("noise", True)
+    if not isinstance(noise, bool | np.bool_):
+        try:
+            sds = np.broadcast_to(np.asarray(noise, dtype=np.float64), (2,)).tolist()
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"option 'noise' must be True, False, or standard deviations (tumour, side effects), got {noise!r}"
+            ) from error
+        if not all(0 <= sd < np.inf for sd in sds):
+            raise ValueError(f"option 'noise' must be finite and not negative, got {noise!r}")
+        parameters = replace(parameters, tumour_noise=sds[0], side_noise=sds[1])
+    elif not noise:
+        parameters = replace(parameters, tumour_noise=0.0, side_noise=0.0)
     if (parameters.highest > base.highest).any():
         raise ValueError(
             f"option {'noise' if 'noise' in given else 'parameters'!r}: observations could reach "
@@ -234,28 +205,14 @@ def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParam
 
 def _check_going(base: TumourParameters, name: str, histories: Histories) -> None:
     """Refuse beginnings after which nothing follows."""
-    limits = base.limits
-    for k, (feature, least) in enumerate((("x", "("), ("z", "["))):
-        values = histories.obs[..., k][histories.seen]
-        inside = ((values > 0) if least == "(" else (values >= 0)) & (values < limits[k])
+    x, z = histories.obs[histories.seen].T
+    most_x, most_z = base.limits
+    for values, inside, said in (
+        (x, (x > 0) & (x < most_x), f"x must lie inside (0, {most_x:g})"),
+        (z, (z >= 0) & (z < most_z), f"z must lie inside [0, {most_z:g})"),
+    ):
         if not inside.all():
-            raise ValueError(
-                f"option {name!r}: {feature} must lie inside {least}0, {limits[k]:g}), got {values[~inside][0]:g}"
-            )
-
-
-def _with_noise(parameters: TumourParameters, noise: Any) -> TumourParameters:
-    if isinstance(noise, bool | np.bool_):
-        return parameters if noise else replace(parameters, tumour_noise=0.0, side_noise=0.0)
-    try:
-        tumour, side = (float(sd) for sd in np.broadcast_to(np.asarray(noise, dtype=np.float64), (2,)))
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"option 'noise' must be True, False, or standard deviations (tumour, side effects), got {noise!r}"
-        ) from error
-    if not (0 <= tumour < np.inf and 0 <= side < np.inf):
-        raise ValueError(f"option 'noise' must be finite and not negative, got {noise!r}")
-    return replace(parameters, tumour_noise=tumour, side_noise=side)
+            raise ValueError(f"option {name!r}: {said}, got {values[~inside][0]:g}")
 
 
 class TumourEnv(CohortEnv):
@@ -357,17 +314,7 @@ class TumourEnv(CohortEnv):
         super().__init__(cohort, render_mode)
 
 
-def make_tumour_env(**arguments: Any) -> TumourEnv:
-    """Entry point of ``gymnasium.make``: a :class:`TumourEnv` whose time limit is the one that Gymnasium was asked for.
-
-    Raises:
-        ValueError: ``parameters.horizon`` is not that limit.
-    """
-    return TumourEnv(**arguments, max_episode_steps=asked_of_make())
-
-
-# Gymnasium reads the render modes from the entry point before it calls it.
-make_tumour_env.metadata = TumourEnv.metadata  # type: ignore[attr-defined]
+make_tumour_env: Callable[..., TumourEnv] = entry_point(TumourEnv)
 
 
 class TumourVectorEnv(CohortVectorEnv):

@@ -77,7 +77,7 @@ def _best(
     best, best_number = np.full(len(gammas), -np.inf), np.zeros(len(gammas), dtype=np.int64)
     for t in range(parameters.horizon):
         actions = np.repeat(np.arange(2), len(numbers))
-        both = TumourState(*(np.concatenate([part, part]) for part in (state.recent, state.doses, state.seen)))
+        both = TumourState(*(np.concatenate([part, part]) for part in state))
         state = tumour.transition(parameters, both, actions, np.zeros(2))
         numbers = np.concatenate([numbers, numbers]) | (actions << t)
         # Observations are float32 in every environment, and the reward is computed from them.
@@ -90,7 +90,7 @@ def _best(
             best_number = np.where(value > best, numbers[over][first], best_number)
             best = np.maximum(best, value)
         going = ~over
-        state = TumourState(state.recent[going], state.doses[going], state.seen[going])
+        state = TumourState(*(part[going] for part in state))
         numbers, earned = numbers[going], earned[going]
     return best, best_number
 
@@ -238,7 +238,11 @@ def flipped_futures(patients: Patients, batch: Batch, steps: int) -> Futures:
         raise ValueError("flipped_futures: the batch does not begin with these patients")
     episode, step, ahead, inside = followed(batch, steps)
     others = 1 - batch.actions[episode[:, None], ahead]
-    state = _states_at(patients, batch, episode, step)
+    # The states of the histories, reached again by what was done.
+    states = [tumour.initial_state(patients.parameters, patients.start)]
+    for t in range(batch.horizon - 1):
+        states.append(tumour.transition(patients.parameters, states[-1], batch.actions[:, t], patients.noise[:, t]))
+    state = TumourState(*(np.stack(parts)[step, episode] for parts in zip(*states, strict=True)))
     outcomes, ended_before = _replay(patients.parameters, state, others, patients.noise[episode[:, None], ahead])
     return Futures(episode, step, others, outcomes, inside & ~ended_before)
 
@@ -264,15 +268,3 @@ def _replay(
         state = tumour.transition(parameters, state, actions[:, k], noise[:, k])
         outcomes[:, k] = tumour.observe(state)
     return outcomes, ended_before
-
-
-def _states_at(patients: Patients, batch: Batch, episode: IntArray, step: IntArray) -> TumourState:
-    """The simulator's states of histories (episode, t) ``[R]``, reached again by what was done."""
-    states = [tumour.initial_state(patients.parameters, patients.start)]
-    for t in range(batch.horizon - 1):
-        noise = patients.noise[:, t]
-        states.append(tumour.transition(patients.parameters, states[-1], batch.actions[:, t], noise))
-    recent, doses, seen = (
-        np.stack([getattr(state, name) for state in states])[step, episode] for name in ("recent", "doses", "seen")
-    )
-    return TumourState(recent, doses, seen)

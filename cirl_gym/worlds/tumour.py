@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -158,36 +158,37 @@ def _fixed(values: npt.ArrayLike) -> FloatArray:
     return array
 
 
-class Constants(Protocol):
-    """The constants of one step: of all patients (``[2]``, :class:`TumourParameters`) or of each (``[n, 2]``)."""
-
-    @property
-    def order(self) -> int:
-        """p, number of lags."""
-
-    @property
-    def lags(self) -> Literal["repeat", "available"]:
-        """What stands before t = 0."""
-
-    @property
-    def effect(self) -> FloatArray:
-        """``[2]`` or ``[n, 2]`` change of (x, z) per treatment among the last p."""
-
-    @property
-    def drift(self) -> FloatArray:
-        """``[2]`` or ``[n, 2]`` change of (x, z) per step without treatment."""
-
-    @property
-    def highest(self) -> FloatArray:
-        """``[2]`` or ``[n, 2]`` upper bound of any observation."""
-
-    @property
-    def limits(self) -> FloatArray:
-        """``[2]`` (x_max, z_max)."""
-
-
 @dataclass(frozen=True)
-class TumourState:
+class RowConstants:
+    """Those of the constants of one step that differ between patients ``[n, 2]``, and the others."""
+
+    order: int
+    lags: Literal["repeat", "available"]
+    limits: FloatArray
+    effect: FloatArray
+    drift: FloatArray
+    noise: FloatArray
+    highest: FloatArray
+
+    @classmethod
+    def of(cls, parameters: TumourParameters, n: int) -> RowConstants:
+        """The same for n patients."""
+        rows = {name: np.tile(getattr(parameters, name), (n, 1)) for name in cls._ROWS}
+        return cls(parameters.order, parameters.lags, parameters.limits, **rows)
+
+    def put(self, rows: IntArray, parameters: TumourParameters) -> None:
+        """Give ``rows [k]`` other constants."""
+        for name in self._ROWS:
+            getattr(self, name)[rows] = getattr(parameters, name)
+
+    _ROWS = ("effect", "drift", "noise", "highest")
+
+
+Constants: TypeAlias = TumourParameters | RowConstants
+"""The constants of one step: of all patients, or of each."""
+
+
+class TumourState(NamedTuple):
     """The last p observations and treatments of n patients, newest first."""
 
     recent: FloatArray
