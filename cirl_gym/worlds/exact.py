@@ -77,7 +77,7 @@ def _best(
     best, best_number = np.full(len(gammas), -np.inf), np.zeros(len(gammas), dtype=np.int64)
     for t in range(parameters.horizon):
         actions = np.repeat(np.arange(2), len(numbers))
-        both = TumourState(*(np.concatenate([part, part]) for part in state))
+        both = TumourState._make(np.concatenate([part, part]) for part in state)
         state = tumour.transition(parameters, both, actions, np.zeros(2))
         numbers = np.concatenate([numbers, numbers]) | (actions << t)
         # Observations are float32 in every environment, and the reward is computed from them.
@@ -90,7 +90,7 @@ def _best(
             best_number = np.where(value > best, numbers[over][first], best_number)
             best = np.maximum(best, value)
         going = ~over
-        state = TumourState(*(part[going] for part in state))
+        state = TumourState._make(part[going] for part in state)
         numbers, earned = numbers[going], earned[going]
     return best, best_number
 
@@ -242,7 +242,7 @@ def flipped_futures(patients: Patients, batch: Batch, steps: int) -> Futures:
     states = [tumour.initial_state(patients.parameters, patients.start)]
     for t in range(batch.horizon - 1):
         states.append(tumour.transition(patients.parameters, states[-1], batch.actions[:, t], patients.noise[:, t]))
-    state = TumourState(*(np.stack(parts)[step, episode] for parts in zip(*states, strict=True)))
+    state = TumourState._make(np.stack(parts)[step, episode] for parts in zip(*states, strict=True))
     outcomes, ended_before = _replay(patients.parameters, state, others, patients.noise[episode[:, None], ahead])
     return Futures(episode, step, others, outcomes, inside & ~ended_before)
 
