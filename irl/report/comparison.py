@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from irl.report.section import Line, Report, Rows, Section, Shown, Table, percent, signed, span
+from irl.report.section import Line, Report, Section, Shown, Table, percent, signed, span
 from irl.result.baselines import Baselines, Row
+from irl.result.sentences import first_of
 from irl.stages import duration
 from irl.studies.comparison import Comparison
 
@@ -16,101 +17,81 @@ MOST = 6
 def report_of_baselines(found: Baselines, folder: Path | None = None) -> Report:
     """Every method's weights, what its policy is worth, and what limits both.
 
-    Args:
-        found: what was found.
-        folder: where ``baselines.json`` was written; None says nothing about files.
+    ``folder`` is where ``baselines.json`` was written; None says nothing about files.
     """
+    truth = found.true_weights is not None
     notes = [
         f"{_title(row)}: {row.note if row.error is None else f'failed: {row.error}'}."
         for row in found.rows
         if row.error is not None or row.note
     ]
-    written = [] if folder is None else [Line(f"Written to {folder}: baselines.json")]
+    known = "" if found.ceiling is None else f"; nobody can exceed {percent(found.ceiling)}"
+    legend = [
+        f"mu gap: distance of the policy's feature expectation from the experts', both in {found.gap_in}. "
+        f"met: share of {found.episodes['test']} held-out episodes' decisions{known}."
+    ]
+    if truth:
+        legend.append(
+            f"return: undiscounted, in the simulator, true weights, the same {found.episodes.get('patients', 0)} "
+            "patients and noise for all; behind: what the experts earn more without mistakes. ±: standard errors."
+        )
+    head = ["method", "knows", "mu gap", "met", *(["return", "behind"] if truth else []), "time"]
+    policies = Table("Policies", head, [_policy(row, len(head), truth) for row in found.rows])
     weights = [_weights(found)] if any(row.weights for row in found.rows) else []
-    shown: tuple[Shown, ...] = (*weights, _policies(found), *_legend(found), *notes, *found.notes, *written)
+    written = [] if folder is None else [Line(f"Written to {folder}: baselines.json")]
+    shown: tuple[Shown, ...] = (*weights, policies, *legend, *notes, *found.notes, *written)
     return Report("Methods compared", (), (Section("methods", "Methods compared", terminal=shown),))
 
 
 def _weights(found: Baselines) -> Table:
-    """A line for every method that has weights, and one below for each of them."""
-    content: Rows = []
+    """A line for every method that has weights, and one below for each of the largest of them."""
+    head = ["method, feature", "weight", "90 % interval"]
+    content: list[list[str]] = []
+
+    def add(title: str, weights: tuple[float, ...], intervals: dict[str, tuple[float, float]], *met: str) -> None:
+        content.append([title, "", "", *met])
+        for i in sorted(sorted(range(len(weights)), key=lambda i: -abs(weights[i]))[:MOST]):
+            name = found.features[i]
+            between = span(intervals[name]) if name in intervals else ""
+            content.append([f"  {name}", signed(weights[i]), between])
+        if len(weights) > MOST:
+            content.append([f"  and {len(weights) - MOST} smaller"])
+
     if found.true_weights is not None:
-        content += [["truth", "", "", "", ""], *_lines(found, found.true_weights, None)]
+        head += ["largest error", "order"]
+        add("truth", found.true_weights, {})
     for row in found.rows:
-        if row.weights is None:
-            continue
-        met = [] if row.right_order is None else [f"{row.weight_error:.3f}", "right" if row.right_order else "wrong"]
-        content += [[_title(row), "", "", *met], *_lines(found, row.weights, row.intervals)]
-    head = ["method, feature", "weight", "90 % interval", *(["largest error", "order"] if found.true_weights else [])]
-    return Table("Weights (sizes add up to 1)", head, content)
+        if row.weights is not None:
+            met = (
+                [] if row.right_order is None else [f"{row.weight_error:.3f}", "right" if row.right_order else "wrong"]
+            )
+            add(_title(row), row.weights, row.intervals or {}, *met)
+    filled = [[*row, *[""] * (len(head) - len(row))] for row in content]
+    return Table("Weights (sizes add up to 1)", head, filled)
 
 
-def _lines(found: Baselines, weights: tuple[float, ...], intervals: dict[str, tuple[float, float]] | None) -> Rows:
-    largest = sorted(sorted(range(len(weights)), key=lambda i: -abs(weights[i]))[:MOST])
-    blank = [""] * (2 if found.true_weights else 0)
-    lines = []
-    for i in largest:
-        name = found.features[i]
-        between = "" if intervals is None else span(intervals[name])
-        lines.append([f"  {name}", signed(weights[i]), between, *blank])
-    if len(weights) > MOST:
-        lines.append([f"  and {len(weights) - MOST} smaller", "", "", *blank])
-    return lines
-
-
-def _policies(found: Baselines) -> Table:
-    """What each method's policy knows and what it is worth."""
-    head = ["method", "knows", "mu gap", "met", *(["return", "behind"] if found.true_weights else []), "time"]
-    content = []
-    for row in found.rows:
-        if row.error is not None:
-            content.append([_title(row), "failed", *[""] * (len(head) - 2)])
-            continue
-        cells = [f"{row.mu_gap:.3f}", percent(row.accuracy or 0.0)]
-        if found.true_weights:
-            cells += [_estimate(row.return_, row.return_error), _estimate(row.behind, row.behind_error)]
-        content.append([_title(row), _knows(row), *cells, "" if row.seconds is None else duration(row.seconds)])
-    return Table("Policies", head, content)
+def _policy(row: Row, width: int, truth: bool) -> list[str]:
+    """What a method's policy knows and what it is worth."""
+    if row.error is not None:
+        return [_title(row), "failed", *[""] * (width - 2)]
+    # The outcome model, and how far back it looks.
+    knows = {"majority": "nothing", "repeat": "last action"}.get(
+        row.method, f"{row.model or 'no model'}\n{'history' if row.memory else 'x alone'}"
+    )
+    worth = [
+        "" if mean is None or error is None else f"{signed(mean)}\n± {error:.3f}"
+        for mean, error in (((row.return_, row.return_error), (row.behind, row.behind_error)) if truth else ())
+    ]
+    time = "" if row.seconds is None else duration(row.seconds)
+    return [_title(row), knows, f"{row.mu_gap:.3f}", percent(row.accuracy or 0.0), *worth, time]
 
 
 def _title(row: Row) -> str:
     return f"{row.title} ({row.model})" if row.method == "cirl" and row.model else row.title
 
 
-def _knows(row: Row) -> str:
-    """The outcome model, and how far back it looks."""
-    if row.method == "majority":
-        return "nothing"
-    if row.method == "repeat":
-        return "last action"
-    return f"{row.model or 'no model'}\n{'history' if row.memory else 'x alone'}"
-
-
-def _estimate(mean: float | None, error: float | None) -> str:
-    return "" if mean is None or error is None else f"{signed(mean)}\n± {error:.3f}"
-
-
-def _legend(found: Baselines) -> list[str]:
-    known = "" if found.ceiling is None else f"; nobody can exceed {percent(found.ceiling)}"
-    sentences = [
-        f"mu gap: distance of the policy's feature expectation from the experts', both in {found.gap_in}. "
-        f"met: share of {found.episodes['test']} held-out episodes' decisions{known}."
-    ]
-    if found.true_weights:
-        sentences.append(
-            f"return: undiscounted, in the simulator, true weights, the same {found.episodes.get('patients', 0)} "
-            "patients and noise for all; behind: what the experts earn more without mistakes. ±: standard errors."
-        )
-    return sentences
-
-
 def report_of_comparison(found: Comparison, folder: Path | None = None) -> Report:
-    """By how much the weights of two runs differ.
-
-    Args:
-        found: what was found.
-        folder: where ``comparison.json`` was written; None says nothing about it.
-    """
+    """By how much the weights of two runs differ; ``folder``: where ``comparison.json`` was written, if anywhere."""
     content = [
         [name, *map(signed, (one.a, one.b, one.difference)), span(one.interval), f"{one.above_zero:.3f}"]
         for name, one in found.differences.items()
@@ -130,6 +111,5 @@ def comparison_sentence(found: Comparison) -> str:
         return "By the 90 % intervals, no weight differs between the two runs."
     # Of two weights of the same sign, the differences are equal but for rounding.
     order = sorted(found.clear, key=lambda name: -round(abs(found.differences[name].difference), 6))
-    listed = ", ".join(f"{name} ({found.differences[name].difference:+.2f})" for name in order[:4])
-    more = f" and {len(order) - 4} more" if len(order) > 4 else ""
-    return f"By the 90 % intervals, these weights differ, A's minus B's: {listed}{more}."
+    listed = first_of([f"{name} ({found.differences[name].difference:+.2f})" for name in order])
+    return f"By the 90 % intervals, these weights differ, A's minus B's: {listed}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from irl.result.codec import Document, Interval, NotNegative, Numbers, Record, Share, require, require_ordered
+from irl.result.codec import Document, Interval, NotNegative, Numbers, Record, Share, require
 
 METHODS = {
     "cirl": "CIRL",
@@ -34,11 +34,7 @@ MEASURES = ("mu_gap", "accuracy", "return_", "return_error", "behind", "behind_e
 
 
 def chosen_methods(asked: Sequence[str], simulated: bool) -> tuple[str, ...]:
-    """The methods asked for, or the paper's.
-
-    Args:
-        asked: names among :data:`METHODS`; empty: the paper's.
-        simulated: whether there is a simulator that can be asked.
+    """The methods asked for, names among :data:`METHODS`, or the paper's.
 
     Raises:
         ValueError: a name is none of a method, there twice, or "oracle" without a simulator.
@@ -86,22 +82,19 @@ class Row(Record, frozen=True, kw_only=True):
     behind: float | None = None
     """By how much the experts' policy earns more, without their mistakes, with the same patients and noise."""
     behind_error: NotNegative | None = None
-    """Standard error of that."""
     seconds: NotNegative | None = None
     """Time of the inference, without that of measuring."""
     note: str = ""
     """How its loop ended, in plain words."""
     error: str | None = None
-    """Why it failed."""
 
     def check(self) -> None:
-        """The method is one, weights have L1 norm 1, intervals are [low, high], and no error stands beside findings."""
+        """The method is one, weights have L1 norm 1, and no error stands beside findings."""
         known, where = {**METHODS, **REFERENCES}, f"row {self.method}"
         require(self.method in known, f"row: method must be one of {', '.join(known)}, got {self.method!r}")
         if self.weights is not None:
             norm = sum(abs(weight) for weight in self.weights)
             require(abs(norm - 1) <= 1e-6, f"{where}: weights must have L1 norm 1, got {norm}")
-        require_ordered(f"{where}: intervals", self.intervals or {})
         found = [name for name in (*MEASURES, "weights", "intervals") if getattr(self, name) is not None]
         require(self.error is None or not found, f"{where}: it failed, and yet it has {', '.join(found)}")
 
@@ -119,9 +112,7 @@ class Baselines(Document, frozen=True, kw_only=True):
     """
 
     run: str
-    """Folder of the run."""
     features: tuple[str, ...]
-    """Names of the d outcomes that are weighed."""
     true_weights: Numbers | None
     """``[d]`` of simulated experts, L1 norm 1."""
     ceiling: Share | None
@@ -131,12 +122,9 @@ class Baselines(Document, frozen=True, kw_only=True):
     episodes: dict[str, int]
     """How many there were to learn from, to choose by and held out; and patients of a return, if simulated."""
     seed: int
-    """Everything that the methods draw."""
     quick: bool
-    """Whether all of them did a fraction of the work."""
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
-    """What limits the comparison, in plain sentences."""
 
     def check(self) -> None:
         """No method has two rows, and everything is about the same features."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -18,15 +17,18 @@ SCHEMA = 1
 """Of every file; it changes when a key changes its meaning."""
 
 Numbers: TypeAlias = tuple[float, ...]
-Interval: TypeAlias = tuple[float, float]
+Interval: TypeAlias = Annotated[tuple[float, float], Meta(description="[low, high]")]
+"""Every field of a record that is one, or is several or named ones, is held to low <= high."""
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Some: TypeAlias = Annotated[int, Meta(ge=1)]
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 LogProbability: TypeAlias = Annotated[float, Meta(le=0)]
 
+INTERVALS = (tuple[Interval, ...], dict[str, Interval], dict[str, Interval] | None)
 R = TypeVar("R")
 D = TypeVar("D", bound="Document")
+_fields = cache(structs.fields)
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=lambda name: name.rstrip("_")):
@@ -41,10 +43,15 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=lam
     """
 
     def __post_init__(self) -> None:
-        """Hold every field to its type."""
-        for name, key, kind in _fields(type(self)):
-            where = f"{type(self).__name__}.{key}"
-            structs.force_setattr(self, name, restored(kind, getattr(self, name), where))
+        for field in _fields(type(self)):
+            name, kind, where = field.name, field.type, f"{type(self).__name__}.{field.encode_name}"
+            value = restored(kind, getattr(self, name), where)
+            if kind == Interval:
+                _require_ordered({where: value})
+            elif kind in INTERVALS and value is not None:
+                named = value.items() if isinstance(value, dict) else enumerate(value)
+                _require_ordered({f"{where}[{place}]": ends for place, ends in named})
+            structs.force_setattr(self, name, value)
         self.check()
 
     def check(self) -> None:
@@ -119,20 +126,12 @@ def _finite(value: Any, where: str) -> Any:
     return value
 
 
-@cache
-def _fields(kind: type[Record]) -> tuple[tuple[str, str, Any], ...]:
-    """Name, key and type of every field."""
-    return tuple((field.name, field.encode_name, field.type) for field in structs.fields(kind))
-
-
 def require(holds: bool, message: str) -> None:
     """Raise a ValueError with the message unless the condition holds."""
     if not holds:
         raise ValueError(message)
 
 
-def require_ordered(where: str, intervals: Iterable[Interval] | Mapping[str, Interval]) -> None:
-    """Raise a ValueError unless every interval is [low, high]."""
-    named = intervals.items() if isinstance(intervals, Mapping) else enumerate(intervals)
-    for name, (low, high) in named:
-        require(low <= high, f"{where}[{name}] must be [low, high], got {[low, high]}")
+def _require_ordered(intervals: dict[str, tuple[float, float]]) -> None:
+    for where, (low, high) in intervals.items():
+        require(low <= high, f"{where} must be [low, high], got {[low, high]}")

@@ -21,7 +21,6 @@ from irl.result.codec import (
     Share,
     Some,
     require,
-    require_ordered,
 )
 
 RETURN_POLICIES = ("expert", "cirl", "cloning", "random", "never", "always")
@@ -41,10 +40,6 @@ class IdentifiedRanges(Record, frozen=True):
     """Features whose weight the data cannot tell, with the reason."""
     profile: tuple[tuple[float, float, float], ...] = ()
     """Of two features, (weight, weight, regret) along the allowed weights, in order; else empty."""
-
-    def check(self) -> None:
-        """Ranges are [low, high]."""
-        require_ordered("IdentifiedRanges.ranges", self.ranges)
 
 
 class LoopRound(Record, frozen=True):
@@ -70,7 +65,6 @@ class MixedPolicy(Record, frozen=True):
     """A policy of the mixture."""
 
     round: Count
-    """The round that found it."""
     share: Share
     """How often it is followed: it is drawn for a whole episode."""
     w: Numbers
@@ -81,7 +75,6 @@ class PolicyMixture(Record, frozen=True):
     """The mixture of found policies whose outcomes are nearest to the experts' (paper, section 4.3)."""
 
     policies: tuple[MixedPolicy, ...]
-    """Those that have a share."""
     mu: Numbers
     """``[d]`` its discounted feature expectation."""
     distance: NotNegative
@@ -116,10 +109,6 @@ class Kappa(Record, frozen=True):
 
     mean: float
     interval: Interval
-
-    def check(self) -> None:
-        """The interval is [low, high]."""
-        require_ordered("Kappa.interval", [self.interval])
 
 
 class ModelError(Record, frozen=True):
@@ -159,11 +148,8 @@ class AllowedActions(Record, frozen=True):
     """What rules (:mod:`cirl_gym.data.rules`) forbade in the training episodes."""
 
     rules: tuple[str, ...]
-    """As they were given."""
     decisions: Count
-    """Of all training episodes."""
     limited: Count
-    """Decisions in which some action was forbidden."""
     forced: Count
     """Decisions in which one action alone was allowed: they say nothing of weights."""
 
@@ -191,7 +177,7 @@ class AllowedActions(Record, frozen=True):
 
 
 class GammaTried(Record, frozen=True):
-    """What one discount factor says."""
+    """What one discount factor says: posterior means and 90 % intervals of the weights, the mean of kappa."""
 
     gamma: Share
     log_likelihood: LogProbability
@@ -203,14 +189,11 @@ class GammaTried(Record, frozen=True):
     weights: Numbers
     """``[d]`` posterior mean under this discount factor, L1 norm 1."""
     intervals: tuple[Interval, ...]
-    """``[d]`` 90 % intervals."""
     kappa: float
-    """Posterior mean of the experts' inverse temperature."""
 
     def check(self) -> None:
-        """One interval, [low, high], for each weight."""
+        """One interval for each weight."""
         require(len(self.intervals) == len(self.weights), "gammas.tried: one interval for each weight")
-        require_ordered("GammaTried.intervals", self.intervals)
 
     @property
     def tied(self) -> bool:
@@ -223,11 +206,8 @@ class GammaChoice(Record, frozen=True):
 
     chosen: float
     tried: tuple[GammaTried, ...]
-    """By rising gamma."""
     decisions: int
-    """Held-out decisions that were judged."""
     patients: int
-    """Whose they are."""
 
     def check(self) -> None:
         """There was a choice, of one of the best, about the same features."""
@@ -273,17 +253,14 @@ class HeldOutLikelihood(Record, frozen=True):
     decisions: Some
     """Held-out decisions that were judged, of whole episodes."""
     patients: Some
-    """Whose they are."""
     cirl: LogLikelihood
     """softmax(kappa Q) at the posterior means of weights and kappa."""
     averaged: LogLikelihood
     """Chances averaged over posterior draws of weights and kappa."""
     cloning: LogLikelihood
-    """Behaviour cloning."""
     frequencies: LogLikelihood
     """How often each action was taken in training."""
     chance: LogLikelihood
-    """All actions equally likely."""
     expert: LogLikelihood | None
     """The simulated experts' own chances, which nobody exceeds but by luck; None where they are not known."""
 
@@ -296,7 +273,6 @@ class AgreementOverTime(Record, frozen=True):
     cirl: tuple[Share, ...]
     """``[T]`` the policy of the reported weights."""
     cloning: tuple[Share, ...]
-    """``[T]`` behaviour cloning."""
 
     def check(self) -> None:
         """One number for each step."""
@@ -339,15 +315,10 @@ class Quality(Record, frozen=True):
 
 
 class Change(Record, frozen=True):
-    """One feature's weight in a window minus its weight in the window before."""
+    """One feature's weight in a window minus its weight in the window before, and the 90 % interval of that."""
 
     difference: float
     interval: Interval
-    """90 % interval of the difference."""
-
-    def check(self) -> None:
-        """The interval is [low, high]."""
-        require_ordered("Change.interval", [self.interval])
 
     @property
     def clear(self) -> bool:
@@ -356,33 +327,27 @@ class Change(Record, frozen=True):
 
 
 class WindowWeights(Record, frozen=True):
-    """The posterior of the weights from the decisions of one window."""
+    """The posterior of the weights and of kappa from the decisions of one window: means and 90 % intervals."""
 
     weights: Numbers
     """``[d]`` posterior mean, L1 norm 1."""
     intervals: tuple[Interval, ...]
-    """``[d]`` 90 % interval of each weight."""
     kappa: float
-    """Posterior mean of the experts' inverse temperature in this window."""
     kappa_interval: Interval
 
     def check(self) -> None:
-        """One interval, [low, high], for each weight, and one for kappa."""
+        """One interval for each weight."""
         require(len(self.intervals) == len(self.weights), "windows: one interval for each weight")
-        require_ordered("WindowWeights.intervals", (*self.intervals, self.kappa_interval))
 
 
 class TimeWindow(Record, frozen=True):
     """One window of time steps, and what its decisions say. The key of ``from_`` is ``from``."""
 
     from_: Count
-    """First time step."""
     to: int | None
     """Last time step; None: to the end of the episodes."""
     decisions: Count
-    """Decisions that were judged in it."""
     patients: Count
-    """Whose decisions they are."""
     found: WindowWeights | None
     """None where there are too few decisions to say anything; the window is named all the same."""
     changes: tuple[Change, ...] | None
@@ -431,7 +396,6 @@ class Result(Document, frozen=True, kw_only=True):
     """Return in the simulator of each of :data:`RETURN_POLICIES`; None without a simulator."""
     model_error: ModelError
     seconds: dict[str, NotNegative]
-    """Seconds per stage."""
     seed: int
     config: dict[str, Any]
     versions: dict[str, str]
@@ -445,7 +409,6 @@ class Result(Document, frozen=True, kw_only=True):
     headline: tuple[str, ...]
     """The finding in plain sentences."""
     stop: str
-    """Why the loop ended."""
     verdict: str
     """One word for what the data can tell of the weights (:func:`irl.result.sentences.verdict`)."""
     episodes: Episodes
@@ -460,11 +423,8 @@ class Result(Document, frozen=True, kw_only=True):
     mu_gap: float | None = None
     """Distance of mu_expert from it."""
     agreement: AgreementOverTime | None = None
-    """Accuracy at every time step."""
     likelihood: HeldOutLikelihood | None = None
-    """How likely held-out decisions are."""
     quality: Quality | None = None
-    """Whether planning in the world model keeps what it promises."""
     allowed: AllowedActions | None = None
     """What rules forbade in the training episodes; None where every action was always allowed."""
     mixture: PolicyMixture | None = None
@@ -480,7 +440,6 @@ class Result(Document, frozen=True, kw_only=True):
         require(abs(norm - 1) <= 1e-6, f"weights must have L1 norm 1, got {norm}")
         for name, ranges in (("intervals", self.intervals), ("identified_set.ranges", self.identified_set.ranges)):
             require(set(ranges) == set(self.features), f"{name} must have one [low, high] for each feature")
-        require_ordered("intervals", self.intervals)
         unknown = set(self.identified_set.not_identifiable) - set(self.features)
         require(not unknown, f"identified_set.not_identifiable names no feature: {sorted(unknown)}")
         if self.returns is not None:
@@ -496,11 +455,9 @@ class Result(Document, frozen=True, kw_only=True):
     def _vectors(self) -> dict[str, Numbers]:
         """By name, what has one number per feature."""
         vectors = {"weights": self.weights, "mu_expert": self.mu_expert}
+        optional = {"true_weights": self.true_weights, "mu_recovered": self.mu_recovered}
+        vectors |= {name: values for name, values in optional.items() if values is not None}
         vectors |= {f"estimates.{name}": values for name, values in self.estimates.items()}
-        if self.true_weights is not None:
-            vectors["true_weights"] = self.true_weights
-        if self.mu_recovered is not None:
-            vectors["mu_recovered"] = self.mu_recovered
         for one in self.rounds:
             vectors |= {f"rounds[{one.k}].w": one.w, f"rounds[{one.k}].mu": one.mu}
         for i, member in enumerate(self.members):

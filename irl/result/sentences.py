@@ -34,7 +34,6 @@ WIDE = 0.2
 """A weight that can vary by more than this is not known."""
 BEYOND_CHANCE = 0.99
 """Probability with which coin tosses are recognised as such."""
-_LISTED = 4
 TRADE_OFF = (
     "A discount factor and weights trade off: a short-sighted expert looks like one who weighs lasting outcomes less. "
     "What each discount factor would have said of the weights is in the table."
@@ -107,15 +106,7 @@ def verdict_sentences(
     posterior: PosteriorResult,
     identified: IdentifiedSet,
 ) -> list[str]:
-    """The finding and its limits.
-
-    Args:
-        names: of the d outcomes.
-        per: of an outcome's number, what one unit of its weight is.
-        word: from :func:`verdict`.
-        posterior: weights and intervals.
-        identified: which weights average outcomes leave.
-    """
+    """The finding and its limits, by the names of the d outcomes; ``per`` says what one unit of weight i is."""
     reasons = [f"{name} cannot be judged: {reason}." for name, reason in identified.not_identifiable.items()]
     if word == "not identifiable":
         tosses = len(reasons) < len(names)
@@ -127,46 +118,41 @@ def verdict_sentences(
             "Acting with the same chances whatever is observed explains the decisions at least as well as any weights: "
             "what follows describes outcomes, not what drives decisions."
         )
-    sentences += _weights(names, per, posterior)
-    return [*sentences, *_left_open(names, posterior, identified), *reasons]
-
-
-def _weights(names: Sequence[str], per: Callable[[int], str], posterior: PosteriorResult) -> list[str]:
     w, low, high = posterior.mean, posterior.low, posterior.high
     order = [int(i) for i in np.argsort(-np.abs(w))]
     clear = [i for i in order if low[i] * high[i] > 0]
-    unclear = len(order) - len(clear)
-    sentences = []
     if clear:
         # A single number would claim more than a wide interval holds.
         said = [
             f"{names[i]} {_signed(w[i])} ({per(i)})"
             if high[i] - low[i] <= WIDE
             else f"{names[i]} between {_signed(low[i])} and {_signed(high[i])} ({per(i)})"
-            for i in clear[:_LISTED]
+            for i in clear
         ]
-        more = f" and {len(clear) - _LISTED} more" if len(clear) > _LISTED else ""
-        sentences.append(f"What the decisions traded off, largest first: {', '.join(said)}{more}.")
-    if unclear:
+        sentences.append(f"What the decisions traded off, largest first: {first_of(said)}.")
+    if unclear := len(order) - len(clear):
         have = "has a weight" if unclear == 1 else "have weights"
         some = f"{unclear} of {len(order)} features {have} whose sign is not"
         which = some if clear else "none of the features has a weight whose sign is"
         sentences.append(f"By the 90 % intervals, {which} determined by the data.")
-    return sentences
-
-
-def _left_open(names: Sequence[str], posterior: PosteriorResult, identified: IdentifiedSet) -> list[str]:
     wide = [i for i in range(len(names)) if identified.high[i] - identified.low[i] > WIDE]
-    if not wide:
-        return []
-    # Of two weights one says it all.
-    shown = wide[:1] if len(names) == 2 else wide[:_LISTED]
-    ranges = ", ".join(f"{names[i]} {_signed(identified.low[i])} to {_signed(identified.high[i])}" for i in shown)
-    more = f" and {len(wide) - len(shown)} more" if len(names) > 2 and len(wide) > len(shown) else ""
-    text = f"By average outcomes alone, weights are not identified beyond {ranges}{more}"
-    narrow = all(posterior.high[i] - posterior.low[i] <= WIDE for i in wide)
-    told = "; the narrower interval comes from how single decisions vary, and rests on the model of their chance"
-    return [f"{text}{told if narrow else ''}."]
+    if wide:
+        ranges = [f"{names[i]} {_signed(identified.low[i])} to {_signed(identified.high[i])}" for i in wide]
+        # Of two weights one says it all.
+        beyond = ranges[0] if len(names) == 2 else first_of(ranges)
+        told = ""
+        if all(high[i] - low[i] <= WIDE for i in wide):
+            told = (
+                "; the narrower interval comes from how single decisions vary, and rests on the model of their chance"
+            )
+        sentences.append(f"By average outcomes alone, weights are not identified beyond {beyond}{told}.")
+    return [*sentences, *reasons]
+
+
+def first_of(said: Sequence[str]) -> str:
+    """The first four in words, and how many more there are."""
+    more = f" and {len(said) - 4} more" if len(said) > 4 else ""
+    return f"{', '.join(said[:4])}{more}"
 
 
 def _signed(value: float) -> str:
@@ -213,9 +199,7 @@ def seen_sentences(feature_map: FeatureMap) -> list[str]:
 def expectation_sentences(feature_map: FeatureMap, noise: FloatArray) -> list[str]:
     """By how much outcomes with a kink fall short of their expectation, at most.
 
-    Args:
-        feature_map: the outcomes.
-        noise: ``[D]`` standard deviation of each observed feature around its prediction, raw units.
+    ``noise`` is ``[D]``, the standard deviation of each observed feature around its prediction, raw units.
     """
     short = []
     for outcome in feature_map.outcomes:
@@ -270,9 +254,8 @@ def window_sentences(features: Sequence[str], windows: Sequence[TimeWindow]) -> 
         clear = [(one.difference, name) for name, one in zip(features, after.changes, strict=True) if one.clear]
         # Of two weights of the same sign, the changes are equal but for rounding.
         clear.sort(key=lambda pair: -round(abs(pair[0]), 6))
-        listed = ", ".join(f"{name} {difference:+.2f}" for difference, name in clear[:4])
-        more = f" and {len(clear) - 4} more" if len(clear) > 4 else ""
-        said = f"these weights change beyond chance: {listed}{more}" if clear else "no weight changes beyond chance"
+        listed = first_of([f"{name} {difference:+.2f}" for difference, name in clear])
+        said = f"these weights change beyond chance: {listed}" if clear else "no weight changes beyond chance"
         sentences.append(f"From {steps_of(before)} to {steps_of(after)}, {said}.")
     for window in windows:
         if window.found is None:

@@ -10,7 +10,7 @@ import numpy as np
 from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.types import FloatArray
-from irl.result.codec import Document, Interval, Record, Share, require, require_ordered
+from irl.result.codec import Document, Interval, Record, Share, require
 
 TAILS = (0.05, 0.95)
 MOST_DRAWS = 2000
@@ -67,10 +67,6 @@ class Difference(Record, frozen=True):
     """90 % interval of the difference."""
     above_zero: Share
     """Probability that A's weight is above B's."""
-
-    def check(self) -> None:
-        """The interval is [low, high]."""
-        require_ordered("Difference.interval", [self.interval])
 
 
 class Comparison(Document, frozen=True):

@@ -479,7 +479,7 @@ def test_a_new_run_takes_the_table_away(demo_run, of_demo, tmp_path, monkeypatch
         ({"accuracy": 1.1}, r"Row\.accuracy: Expected float <= 1\.0, got 1\.1"),
         ({"mu_gap": -0.1}, r"Row\.mu_gap: Expected float >= 0\.0, got -0\.1"),
         ({"behind": np.nan}, "finite"),
-        ({"intervals": {"a": (1.0, 0.0)}}, r"row cirl: intervals\[a\] must be"),
+        ({"intervals": {"a": (1.0, 0.0)}}, r"Row\.intervals\[a\] must be"),
         ({"memory": 1}, r"Row\.memory: Expected bool, got int"),
         ({"error": "why", "accuracy": 0.5}, "it failed, and yet it has accuracy"),
     ],
