@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,7 +41,6 @@ class Preferences:
     gamma: float | None = None
     """Discount factor of the run; None where it does not say."""
     signs: Mapping[str, int] = field(default_factory=dict)
-    """The signs that the run was told."""
 
     def __post_init__(self) -> None:
         d = len(self.feature_map.features)
@@ -53,16 +52,19 @@ class Preferences:
             if not (np.abs(values).sum(axis=1) > 0).all():
                 raise ValueError(f"{self.run}: {name} must not be zero in every feature")
 
+    def mapped(self, feature_map: FeatureMap, convert: Callable[[FloatArray], FloatArray]) -> Preferences:
+        """The same preferences for other ranges or another order of features; ``convert`` takes ``[.., d]`` weights."""
+        bootstrap = None if self.bootstrap is None else convert(self.bootstrap)
+        weights, draws = convert(self.weights), convert(self.draws)
+        return replace(self, feature_map=feature_map, weights=weights, draws=draws, bootstrap=bootstrap)
+
 
 class Difference(Record, frozen=True):
-    """One feature's weight in both runs, on one scale."""
+    """One feature's weight in both runs, on one scale, and a - b."""
 
     a: float
-    """Weight that run A reports."""
     b: float
-    """Weight that run B reports."""
     difference: float
-    """a - b."""
     interval: Interval
     """90 % interval of the difference."""
     above_zero: Share
@@ -70,19 +72,16 @@ class Difference(Record, frozen=True):
 
 
 class Comparison(Document, frozen=True):
-    """``comparison.json`` (beside ``schema``): A minus B, feature by feature."""
+    """``comparison.json`` (beside ``schema``): the folders of two runs, and A minus B, feature by feature."""
 
     a: str
-    """Folder of run A."""
     b: str
-    """Folder of run B."""
     differences: dict[str, Difference]
     ranges: dict[str, Interval]
     """The range that each weight is per, raw units."""
     draws: tuple[int, int]
     """Posterior draws of A and of B that were compared, each with each."""
     notes: tuple[str, ...]
-    """What limits the comparison, in plain sentences."""
 
     def check(self) -> None:
         """Differences and ranges are of the same features."""
@@ -95,17 +94,12 @@ class Comparison(Document, frozen=True):
 
 
 def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Comparison:
-    """Weights of A minus those of B, with 90 % intervals.
+    """Weights of A minus those of B, whose features are the same in any order, with 90 % intervals.
 
     The two runs are taken as independent: patients of one are not patients of the other. A weight is per range of its
     feature, so both runs are first brought to ranges that hold both runs' (:func:`on_scale`). Then every posterior draw
     of A is set against every one of B. Where both runs have posterior means under drawn patients, as for two features,
     the interval encloses that of their differences too, and the probability is the more cautious of the two.
-
-    Args:
-        a: one run.
-        b: another run, of the same features in any order.
-        rescale: bring ranges to one scale however little they have in common.
 
     Raises:
         ValueError: the runs weigh other features, or their ranges have too little in common and ``rescale`` is False.
@@ -152,13 +146,7 @@ def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
         per_row: FloatArray = scaled / np.abs(scaled).sum(axis=-1, keepdims=True)
         return per_row
 
-    return replace(
-        found,
-        feature_map=scale,
-        weights=converted(found.weights),
-        draws=converted(found.draws),
-        bootstrap=None if found.bootstrap is None else converted(found.bootstrap),
-    )
+    return found.mapped(scale, converted)
 
 
 def thinned(draws: FloatArray) -> FloatArray:
@@ -185,13 +173,8 @@ def _in_order(b: Preferences, a: Preferences) -> Preferences:
         told = "; ".join(f"only {run} has {', '.join(map(repr, names))}" for run, names in alone.items() if names)
         raise ValueError(f"the runs weigh different features: {told}")
     order = [theirs.index(name) for name in ours]
-    return replace(
-        b,
-        feature_map=FeatureMap(ours, b.feature_map.low[order], b.feature_map.high[order]),
-        weights=b.weights[order],
-        draws=b.draws[:, order],
-        bootstrap=None if b.bootstrap is None else b.bootstrap[:, order],
-    )
+    in_order = FeatureMap(ours, b.feature_map.low[order], b.feature_map.high[order])
+    return b.mapped(in_order, lambda w: w[..., order])
 
 
 def _notes(a: Preferences, b: Preferences, scale: FeatureMap) -> tuple[str, ...]:

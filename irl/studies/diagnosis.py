@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,40 +13,15 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
-from cirl_gym.diagnostics import (
-    Coverage,
-    EndCalibration,
-    Overlap,
-    Support,
-    TreatmentProbe,
-    data_range,
-    end_calibration,
-    fit_propensity,
-    interval_coverage,
-    judged,
-    member_predictions,
-    overlap,
-    representations,
-    support,
-    treatment_probe,
-)
-from cirl_gym.outcome_models.errors import (
-    CourseGap,
-    PredictionError,
-    counterfactual_error,
-    course_gap,
-    factual_ahead,
-    flipped_ahead,
-    unchanged_ahead,
-)
+from cirl_gym.diagnostics import calibration, probe
+from cirl_gym.outcome_models import errors
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.exact import Patients, constant_futures
 from cirl_gym.worlds.world import CounterfactualWorld
 from irl.result.codec import Document
 
-Stage = Callable[[str], Any]
-"""``with stage(name):`` around each part of the work."""
+Errors: TypeAlias = tuple[errors.PredictionError, ...]
 
 
 @dataclass(frozen=True)
@@ -78,21 +54,16 @@ class Truth:
 class ErrorsAhead:
     """Errors 1, 2, .. K steps ahead."""
 
-    model: tuple[PredictionError, ...]
-    oracle: tuple[PredictionError, ...] | None
+    model: Errors
+    oracle: Errors | None
     """The noise-free simulator's on the very same rows; None without a simulator."""
-    unchanged: tuple[PredictionError, ...] | None
+    unchanged: Errors | None
     """Those of "nothing changes" on the same rows; None where it is not asked."""
     ratio: tuple[float | None, ...] | None
     """Pooled error of the model over that of the oracle; None where the oracle makes none."""
 
     @classmethod
-    def of(
-        cls,
-        model: tuple[PredictionError, ...],
-        oracle: tuple[PredictionError, ...] | None = None,
-        unchanged: tuple[PredictionError, ...] | None = None,
-    ) -> ErrorsAhead:
+    def of(cls, model: Errors, oracle: Errors | None = None, unchanged: Errors | None = None) -> ErrorsAhead:
         """The same with the ratios."""
         ratio = None
         if oracle is not None:
@@ -107,9 +78,9 @@ class Counterfactual:
 
     flipped: ErrorsAhead
     """Under the other action at every step, with the same noise."""
-    expected: PredictionError
+    expected: errors.PredictionError
     """One step ahead under the actions that were not taken, against the true expectation: no noise in it."""
-    courses: dict[str, CourseGap]
+    courses: dict[str, errors.CourseGap]
     """By action, the mean course of "always this action" against the simulator's."""
 
 
@@ -117,10 +88,10 @@ class Counterfactual:
 class Propensity:
     """Overlap, and what the probabilities that it rests on are worth."""
 
-    estimated: Overlap
-    quality: TreatmentProbe
+    estimated: probe.Overlap
+    quality: probe.TreatmentProbe
     """Of the estimated propensity as a prediction of the held-out actions."""
-    true: Overlap | None
+    true: probe.Overlap | None
     """By the simulated experts' own probabilities; None for a table."""
 
 
@@ -138,19 +109,23 @@ class Diagnosis(Document, frozen=True):
     """Of training and held-out episodes."""
     factual: ErrorsAhead
     counterfactual: Counterfactual | None
-    probes: dict[str, TreatmentProbe]
+    probes: dict[str, probe.TreatmentProbe]
     """By part of the model's state."""
     propensity: Propensity
-    intervals: tuple[Coverage, ...]
+    intervals: tuple[calibration.Coverage, ...]
     members: int
     """Models in the ensemble; 1: a single model."""
-    ends: EndCalibration
-    support: dict[str, Support]
+    ends: calibration.EndCalibration
+    support: dict[str, probe.Support]
     """By policy."""
 
 
 def diagnose(
-    material: Material, truth: Truth | None, rng: np.random.Generator, stage: Stage, steps: int | None = None
+    material: Material,
+    truth: Truth | None,
+    rng: np.random.Generator,
+    stage: Callable[[str], AbstractContextManager[Any]],
+    steps: int | None = None,
 ) -> Diagnosis:
     """All diagnostics of one model.
 
@@ -158,7 +133,7 @@ def diagnose(
         material: model, data and policies.
         truth: what a simulator knows beyond them; None for a table.
         rng: splits, first weights and roll-outs.
-        stage: around each part.
+        stage: ``with stage(name):`` around each part.
         steps: look at most so many steps ahead; default: as far as the episodes go.
 
     Raises:
@@ -167,38 +142,44 @@ def diagnose(
     model, train, test, phi = material.model, material.train, material.test, material.feature_map
     oracle = None if truth is None else OracleModel(truth.patients.parameters)
     with stage("errors"):
-        exact = None if oracle is None else factual_ahead(oracle, test, phi, steps)
-        factual = ErrorsAhead.of(factual_ahead(model, test, phi, steps), exact, unchanged_ahead(test, phi, steps))
+        exact = None if oracle is None else errors.factual_ahead(oracle, test, phi, steps)
+        factual = ErrorsAhead.of(
+            errors.factual_ahead(model, test, phi, steps), exact, errors.unchanged_ahead(test, phi, steps)
+        )
     counterfactual = None
     if truth is not None and oracle is not None:
         with stage("flipped actions"):
             patients = truth.patients
-            flipped = ErrorsAhead.of(*(flipped_ahead(one, test, patients, phi, steps) for one in (model, oracle)))
+            flipped = ErrorsAhead.of(
+                *(errors.flipped_ahead(one, test, patients, phi, steps) for one in (model, oracle))
+            )
             courses = {
-                name: course_gap(model, test.start, constant_futures(patients, action), phi)
+                name: errors.course_gap(model, test.start, constant_futures(patients, action), phi)
                 for action, name in enumerate(test.action_names)
             }
-            counterfactual = Counterfactual(flipped, counterfactual_error(model, test, oracle, phi), courses)
+            counterfactual = Counterfactual(flipped, errors.counterfactual_error(model, test, oracle, phi), courses)
     with stage("probes"):
-        probes = {name: treatment_probe(part, train, test, rng) for name, part in representations(model).items()}
+        probes = {
+            name: probe.treatment_probe(part, train, test, rng) for name, part in probe.representations(model).items()
+        }
     with stage("propensity"):
-        fitted = fit_propensity(train, rng)
+        fitted = probe.fit_propensity(train, rng)
         chances = fitted.probabilities(test)
         propensity = Propensity(
-            estimated=overlap(chances, test),
-            quality=judged(chances, train, test, fitted.inputs(test).shape[-1]),
-            true=None if truth is None else overlap(truth.chances, test),
+            estimated=probe.overlap(chances, test),
+            quality=probe.judged(chances, train, test, fitted.inputs(test).shape[-1]),
+            true=None if truth is None else probe.overlap(truth.chances, test),
         )
     with stage("calibration"):
-        predicted = member_predictions(model, test)
+        predicted = calibration.member_predictions(model, test)
         observed, whose = test.next_obs[test.mask], np.nonzero(test.mask)[0]
-        intervals = interval_coverage(predicted, model.noise_scale, observed, model.bounds, episode=whose)
-        ends = end_calibration(model, test.with_early_ends(material.horizon))
+        intervals = calibration.interval_coverage(predicted, model.noise_scale, observed, model.bounds, episode=whose)
+        ends = calibration.end_calibration(model, test.with_early_ends(material.horizon))
     with stage("support"):
         world = CounterfactualWorld(model, test.start, material.horizon)
-        span = data_range(train)
+        span = probe.data_range(train)
         supports = {
-            name: support(rollout(world, policy, len(test), rng), span, fitted)
+            name: probe.support(rollout(world, policy, len(test), rng), span, fitted)
             for name, policy in material.policies.items()
         }
     return Diagnosis(
