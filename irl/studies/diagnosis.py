@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from cirl_gym import diagnostics
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
-from cirl_gym.diagnostics import calibration, probe
 from cirl_gym.outcome_models import errors
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
@@ -88,10 +88,10 @@ class Counterfactual:
 class Propensity:
     """Overlap, and what the probabilities that it rests on are worth."""
 
-    estimated: probe.Overlap
-    quality: probe.TreatmentProbe
+    estimated: diagnostics.Overlap
+    quality: diagnostics.TreatmentProbe
     """Of the estimated propensity as a prediction of the held-out actions."""
-    true: probe.Overlap | None
+    true: diagnostics.Overlap | None
     """By the simulated experts' own probabilities; None for a table."""
 
 
@@ -109,14 +109,14 @@ class Diagnosis(Document, frozen=True):
     """Of training and held-out episodes."""
     factual: ErrorsAhead
     counterfactual: Counterfactual | None
-    probes: dict[str, probe.TreatmentProbe]
+    probes: dict[str, diagnostics.TreatmentProbe]
     """By part of the model's state."""
     propensity: Propensity
-    intervals: tuple[calibration.Coverage, ...]
+    intervals: tuple[diagnostics.Coverage, ...]
     members: int
     """Models in the ensemble; 1: a single model."""
-    ends: calibration.EndCalibration
-    support: dict[str, probe.Support]
+    ends: diagnostics.EndCalibration
+    support: dict[str, diagnostics.Support]
     """By policy."""
 
 
@@ -160,26 +160,27 @@ def diagnose(
             counterfactual = Counterfactual(flipped, errors.counterfactual_error(model, test, oracle, phi), courses)
     with stage("probes"):
         probes = {
-            name: probe.treatment_probe(part, train, test, rng) for name, part in probe.representations(model).items()
+            name: diagnostics.treatment_probe(part, train, test, rng)
+            for name, part in diagnostics.representations(model).items()
         }
     with stage("propensity"):
-        fitted = probe.fit_propensity(train, rng)
+        fitted = diagnostics.fit_propensity(train, rng)
         chances = fitted.probabilities(test)
         propensity = Propensity(
-            estimated=probe.overlap(chances, test),
-            quality=probe.judged(chances, train, test, fitted.inputs(test).shape[-1]),
-            true=None if truth is None else probe.overlap(truth.chances, test),
+            estimated=diagnostics.overlap(chances, test),
+            quality=diagnostics.judged(chances, train, test, fitted.inputs(test).shape[-1]),
+            true=None if truth is None else diagnostics.overlap(truth.chances, test),
         )
     with stage("calibration"):
-        predicted = calibration.member_predictions(model, test)
+        predicted = diagnostics.member_predictions(model, test)
         observed, whose = test.next_obs[test.mask], np.nonzero(test.mask)[0]
-        intervals = calibration.interval_coverage(predicted, model.noise_scale, observed, model.bounds, episode=whose)
-        ends = calibration.end_calibration(model, test.with_early_ends(material.horizon))
+        intervals = diagnostics.interval_coverage(predicted, model.noise_scale, observed, model.bounds, episode=whose)
+        ends = diagnostics.end_calibration(model, test.with_early_ends(material.horizon))
     with stage("support"):
         world = CounterfactualWorld(model, test.start, material.horizon)
-        span = probe.data_range(train)
+        span = diagnostics.data_range(train)
         supports = {
-            name: probe.support(rollout(world, policy, len(test), rng), span, fitted)
+            name: diagnostics.support(rollout(world, policy, len(test), rng), span, fitted)
             for name, policy in material.policies.items()
         }
     return Diagnosis(
