@@ -19,8 +19,7 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 
 _STARTS = 4096
 EXPERT = SuccessorConfig(weights_per_history=1, width=32)

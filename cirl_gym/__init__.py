@@ -7,11 +7,10 @@ package.
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import rollout
 from cirl_gym.lazy import attach
-from cirl_gym.registration import register_envs
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 
 __getattr__, __dir__, _later = attach(
     __name__,
@@ -19,8 +18,7 @@ __getattr__, __dir__, _later = attach(
         ".envs.counterfactual": "CounterfactualEnv CounterfactualVectorEnv",
         ".envs.tumour": "TumourEnv TumourVectorEnv",
         ".wrappers.history": "HistoryObservation HistoryVectorObservation",
-        ".wrappers.learned_reward": "LearnedReward LearnedVectorReward load_reward",
-        ".wrappers.returns": "env_returns",
+        ".wrappers.learned_reward": "LearnedReward LearnedVectorReward env_returns load_reward",
     },
 )
 
@@ -34,5 +32,30 @@ __all__ = [
     "rollout",
     *_later,
 ]
+
+
+def register_envs() -> None:
+    """Register ``CIRLTumour-v0`` and ``CIRLCounterfactual-v0``; calling it again changes nothing.
+
+    ``import cirl_gym`` calls it, so ``gymnasium.make("cirl_gym:CIRLTumour-v0")`` works without any other import.
+    """
+    # Imported here: Gymnasium may be the one that is importing this package.
+    import gymnasium
+
+    if "CIRLTumour-v0" not in gymnasium.registry:
+        gymnasium.register(
+            "CIRLTumour-v0",
+            entry_point="cirl_gym.envs.tumour:make_tumour_env",
+            vector_entry_point="cirl_gym.envs.tumour:TumourVectorEnv",
+            max_episode_steps=TumourParameters.horizon,
+        )
+    if "CIRLCounterfactual-v0" not in gymnasium.registry:
+        # Its limit depends on the batch, unless one is asked for: none is registered.
+        gymnasium.register(
+            "CIRLCounterfactual-v0",
+            entry_point="cirl_gym.envs.counterfactual:make_counterfactual_env",
+            vector_entry_point="cirl_gym.envs.counterfactual:CounterfactualVectorEnv",
+        )
+
 
 register_envs()

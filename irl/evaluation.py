@@ -9,13 +9,13 @@ import numpy as np
 
 from agents.policies.habits import ConstantPolicy, WithinRules
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks.metrics import (
     RETURN_EPISODES,
     HeldOutConfig,

@@ -26,8 +26,7 @@ from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_mode
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.quality import quality_control
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, expert_mu, max_margin, phi_along
 from irl.max_margin.mixture import Mixture, closest_mixture

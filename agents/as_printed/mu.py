@@ -26,11 +26,10 @@ from agents.as_printed.training import (
 )
 from agents.successor.training import Problem
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
-from cirl_gym.data.outcome_model import foresee
+from cirl_gym.data.outcome_model import CounterfactualWorld, foresee
 from cirl_gym.data.rollout import rollout
 from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Policy, Step
-from cirl_gym.worlds.world import CounterfactualWorld
 
 Outcome = Literal["expected", "sampled"]
 """What is observed in a world model: the expectation, or that and a residual."""

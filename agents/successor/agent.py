@@ -42,13 +42,13 @@ from agents.policies.policy import (
 from agents.successor.planning import Search, best_plan, plan
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.outcome_models.masked import allowed_actions, rules_of
 from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import Float32Array, FloatArray, IntArray
-from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 
 Source: TypeAlias = Batch | gym.Env[Any, Any] | TumourWorld | CounterfactualWorld
 """What an agent can be trained from."""

@@ -18,7 +18,7 @@ from agents.policies.policy import Memory, ScoringPolicy, drawn_with
 from agents.successor.agent import Source, StagedNetwork, SuccessorAgent, SuccessorConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights
-from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rollout import numbered_actions, rollout
 from cirl_gym.data.rules import ActionRules, read_rules, rules_for
 from cirl_gym.envs.counterfactual import CounterfactualEnv
@@ -29,7 +29,7 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 
 WeightSampler = Callable[[int, np.random.Generator], FloatArray]
 """Draws n preferences ``[n, d]`` to train on."""
@@ -246,8 +246,9 @@ def fit_agent(
 
     Args:
         source: a batch (an outcome model is fitted to nine tenths of its patients, and chosen by the rest),
-            ``CIRLTumour-v0`` or a :class:`~cirl_gym.worlds.world.TumourWorld` (the simulator is its own world model),
-            ``CIRLCounterfactual-v0`` or a :class:`~cirl_gym.worlds.world.CounterfactualWorld` (their outcome model is).
+            ``CIRLTumour-v0`` or a :class:`~cirl_gym.worlds.tumour.TumourWorld` (the simulator is its own world model),
+            ``CIRLCounterfactual-v0`` or a :class:`~cirl_gym.data.outcome_model.CounterfactualWorld` (their outcome
+            model is).
         gamma: discount factor in [0, 1].
         signs: ``[d]`` -1 or +1 where the sign of a weight is known (default: lower is better in the simulator, free
             elsewhere).

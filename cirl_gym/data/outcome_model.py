@@ -1,13 +1,16 @@
-"""What an outcome model promises: phi of any history, deterministic. Everything above a model sees only this."""
+"""What an outcome model promises: phi of any history, deterministic. Everything above a model sees only this.
+
+:class:`CounterfactualWorld` is what a rollout acts in where histories go on as a model predicts.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.types import Float32Array, FloatArray, IntArray, Step
 
 
 class OutcomeModel(Protocol):
@@ -83,3 +86,73 @@ def fold(model: OutcomeModel, batch: Batch) -> Float32Array:
         state = model.advance(state, batch.actions[:, step], batch.obs[:, step + 1])
         states.append(state)
     return np.where(batch.seen[..., None], np.stack(states, axis=1), np.float32(0.0))
+
+
+class CounterfactualWorld:
+    """h' = (h, a, phi(h, a)) in any outcome model, from given first histories (paper, appendix C)."""
+
+    def __init__(
+        self,
+        model: OutcomeModel,
+        starts: Float32Array,
+        horizon: int,
+        *,
+        outcome: Literal["expected", "sampled"] = "expected",
+    ) -> None:
+        if outcome not in ("expected", "sampled"):
+            raise ValueError(f"outcome must be 'expected' or 'sampled', got {outcome!r}")
+        if starts.ndim != 2 or starts.shape[1] != len(model.features) or len(starts) == 0:
+            raise ValueError(f"starts must be [n, {len(model.features)}] with n >= 1, got {starts.shape}")
+        self.model = model
+        self.starts = starts
+        self._horizon = horizon
+        self.outcome = outcome
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the d features."""
+        return self.model.features
+
+    @property
+    def n_actions(self) -> int:
+        """A, the number of actions."""
+        return self.model.n_actions
+
+    @property
+    def horizon(self) -> int:
+        """Largest number of actions of an episode."""
+        return self._horizon
+
+    def reset(self, n: int, rng: np.random.Generator) -> tuple[Float32Array, Float32Array]:
+        """Begin with n first observations: every start once while they last, then drawn."""
+        rows = np.arange(n) if n <= len(self.starts) else rng.integers(len(self.starts), size=n)
+        obs = self.starts[rows]
+        return self.model.start(obs), obs
+
+    def step(self, state: Float32Array, actions: IntArray, rng: np.random.Generator) -> Step:
+        """Append the action and its expected (or sampled) outcome to every history; it may end (p_end)."""
+        ends = rng.random(len(actions))
+        sampled = self.outcome == "sampled"
+        noise = rng.standard_normal((len(actions), len(self.features))) if sampled else None
+        return follow(self.model, state, actions, ends, noise)
+
+
+def follow(
+    model: OutcomeModel, states: Float32Array, actions: IntArray, ends: FloatArray, noise: FloatArray | None
+) -> Step:
+    """How histories go on: h' = (h, a, outcome) (paper, appendix C).
+
+    Args:
+        model: says what to expect.
+        states: ``[n, S]`` of the histories.
+        actions: ``[n]``.
+        ends: ``[n]`` uniform numbers; the process ends where one is below p_end(h, a).
+        noise: ``[n, d]`` standard normal numbers for sampled outcomes; None: expected outcomes.
+    """
+    rows = np.arange(len(actions))
+    expected = model.predict(states)[rows, actions]
+    ended = ends < model.end_probability(states)[rows, actions]
+    obs = expected
+    if noise is not None:
+        obs = np.clip(expected + model.noise(noise), *model.bounds).astype(np.float32)
+    return Step(model.advance(states, actions, obs), obs, expected, ended)

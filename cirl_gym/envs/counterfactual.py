@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcome_model import OutcomeModel, follow
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv, entry_point
 from cirl_gym.envs.options import (
@@ -34,7 +34,6 @@ from cirl_gym.files import read_json
 from cirl_gym.outcome_models.masked import MaskedModel, with_rules
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Step
 from cirl_gym.vector_api import AutoresetMode
-from cirl_gym.worlds.world import follow
 from cirl_gym.wrappers.learned_reward import load_reward
 
 if TYPE_CHECKING:

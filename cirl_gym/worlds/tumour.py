@@ -1,9 +1,10 @@
 """The simulator (paper, section 5.1): its constants, with unit and source, and pure functions over n patients at once.
 
-No function keeps state or draws a number that was not asked for: randomness comes in as a generator or as noise. Sums
-over lags are written out lag by lag, so that a patient's course is the same to the last bit whether it is computed
-alone or among others. Arrays are laid out with the patients next to each other (Fortran order), where NumPy steps
-through them fastest; every function keeps that order, and none needs it.
+:class:`TumourWorld` is all of it as a rollout acts in it. No function keeps state or draws a number that was not asked
+for: randomness comes in as a generator or as noise. Sums over lags are written out lag by lag, so that a patient's
+course is the same to the last bit whether it is computed alone or among others. Arrays are laid out with the patients
+next to each other (Fortran order), where NumPy steps through them fastest; every function keeps that order, and none
+needs it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.types import BoolArray, FloatArray, IntArray, Step
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Step
 
 FEATURES = ("tumour", "side_effects")
 N_ACTIONS = 2
@@ -293,3 +294,33 @@ def end_probability(parameters: TumourParameters, state: TumourState, actions: I
     cured = ndtr(-expected[:, 0] / scale[0])
     ended: FloatArray = 1.0 - np.maximum(below[:, 0] - cured, 0.0) * below[:, 1]
     return ended
+
+
+class TumourWorld:
+    """The simulator (paper, section 5.1) as a :class:`~cirl_gym.types.World`."""
+
+    features = FEATURES
+    n_actions = N_ACTIONS
+
+    def __init__(self, parameters: TumourParameters | None = None, *, noise: bool = True) -> None:
+        self.parameters = parameters or TumourParameters()
+        self.noise = noise
+
+    @property
+    def horizon(self) -> int:
+        """Largest number of actions of an episode."""
+        return self.parameters.horizon
+
+    def reset(self, n: int, rng: np.random.Generator) -> tuple[TumourState, Float32Array]:
+        """Draw n patients."""
+        return self.start(draw_start(self.parameters, n, rng))
+
+    def start(self, first: FloatArray) -> tuple[TumourState, Float32Array]:
+        """Begin with given patients ``[n, 2]``."""
+        state = initial_state(self.parameters, first)
+        return state, observe(state).astype(np.float32)
+
+    def step(self, state: TumourState, actions: IntArray, rng: np.random.Generator) -> Step:
+        """One step of equation 22 for every patient."""
+        noise = self.parameters.noise * rng.standard_normal((len(actions), 2)) if self.noise else np.zeros(2)
+        return follow(self.parameters, state, actions, noise)

@@ -18,8 +18,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, normalised
 from cirl_gym.data.rollout import returns, rollout
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.preferences.inference import Psi
 from irl.preferences.likelihood import (
     PlanPool,

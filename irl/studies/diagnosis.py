@@ -12,13 +12,12 @@ import numpy as np
 from cirl_gym import diagnostics
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rollout import rollout
 from cirl_gym.outcome_models import errors
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.exact import Patients, constant_futures
-from cirl_gym.worlds.world import CounterfactualWorld
 from irl.result.codec import Document
 
 Errors: TypeAlias = tuple[errors.PredictionError, ...]

@@ -14,13 +14,12 @@ import numpy.typing as npt
 from agents.policies.habits import Habit, WithinRules
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Float32Array, FloatArray, Policy, World
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.metrics import (
     accuracy,
     ceiling,

@@ -28,7 +28,7 @@ from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.training import TrainingConfig, seeded
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 from irl.preferences.likelihood import taken_log_probabilities
 
 TIGHT = {"rtol": 0, "atol": 1e-5}

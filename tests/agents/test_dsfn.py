@@ -33,10 +33,10 @@ from agents.successor.agent import SuccessorConfig
 from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.training import NotFiniteError, seeded
-from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks.metrics import accuracy, same_order
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn, observed_mu
 

@@ -15,11 +15,10 @@ from agents.successor.agent import SuccessorAgent
 from agents.successor.planning import Search, best_plan, plan
 from agents.successor.training import RandomRates, fit_successor
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.outcome_model import ForesightModel, foresee
+from cirl_gym.data.outcome_model import CounterfactualWorld, ForesightModel, foresee
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.masked import MaskedModel, allowed_actions, rules_of, with_rules, without_rules
-from cirl_gym.worlds.world import CounterfactualWorld
 
 HORIZON, GAMMA = 4, 0.5
 TEXTS = ("1 when Above(x, 0.5)", "0 when After(0)", "2 unless Below(y, 1)")

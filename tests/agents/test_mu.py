@@ -25,8 +25,8 @@ from agents.as_printed.training import (
 )
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import discounted, rollout
-from cirl_gym.worlds.world import CounterfactualWorld
 
 SMALL = HistoryTrainingConfig(hidden=32, batch_size=16, learning_rate=2e-2, target_every=20, iterations=300)
 ACTIONS = np.array([1, 1, 0, 0, 1])

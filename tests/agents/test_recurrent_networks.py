@@ -36,11 +36,11 @@ from training_losses import TRAINED, training_loss
 from agents.policies.cloning import CloningPolicy
 from agents.successor.training import fit_successor
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.networks import CounterfactualRecurrentNetwork
 from cirl_gym.outcome_models.training import seeded
-from cirl_gym.worlds.world import CounterfactualWorld
 
 TIGHT = {"rtol": 0, "atol": 1e-5}
 

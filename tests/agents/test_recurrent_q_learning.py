@@ -19,11 +19,11 @@ from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Ro
 from agents.candidates import learnt_candidates
 from agents.ppo import ppo as world_ppo
 from agents.successor.training import Problem, uniform_weights
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.masked import MaskedModel
-from cirl_gym.worlds.world import CounterfactualWorld
 
 SMALL = HistoryTrainingConfig(hidden=32, batch_size=16, learning_rate=2e-2, target_every=20, iterations=300)
 PRINTED = replace(

@@ -17,9 +17,9 @@ from agents.as_printed.training import HistoryTrainingConfig
 from agents.candidates import learnt_candidates
 from agents.ppo import WorldPPO, WorldPPOConfig
 from agents.successor.training import Problem, RandomRates
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import observation, rollout
 from cirl_gym.files import StoredParts
-from cirl_gym.worlds.world import CounterfactualWorld
 from irl.commands.cli import main
 from irl.commands.options import SolverArguments
 from irl.settings import FitConfig

@@ -36,8 +36,7 @@ from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_mode
 from cirl_gym.outcome_models.inputs import KINDS
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.exact import Patients, PatientsWorld, constant_futures
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 
 PARAMETERS = TumourParameters(horizon=10)
 TUMOUR_PHI = PARAMETERS.feature_map

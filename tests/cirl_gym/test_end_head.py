@@ -10,6 +10,7 @@ from outcome_batches import confounded, linear_system, random_model
 from scripted import Scripted
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import rollout
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, fit_end_head
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
@@ -17,7 +18,7 @@ from cirl_gym.outcome_models.inputs import Scaler, end_labels
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import TrainingConfig
-from cirl_gym.worlds.world import CounterfactualWorld, TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 
 SCALER = Scaler(np.zeros(1), np.ones(1))
 

@@ -11,9 +11,8 @@ from scripted import Scripted
 from cirl_gym.data.rollout import returns, rollout
 from cirl_gym.envs.counterfactual import CounterfactualEnv, CounterfactualVectorEnv
 from cirl_gym.envs.tumour import TumourEnv, TumourVectorEnv
-from cirl_gym.worlds.tumour import TumourParameters, draw_start
-from cirl_gym.worlds.world import TumourWorld
-from cirl_gym.wrappers.returns import env_returns
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld, draw_start
+from cirl_gym.wrappers.learned_reward import env_returns
 
 PARAMETERS = TumourParameters()
 PATIENTS = draw_start(PARAMETERS, 6, np.random.default_rng(0))

@@ -14,7 +14,7 @@ from cirl_gym.outcome_models.fitting import fit_outcome_model
 from cirl_gym.outcome_models.limits import GRID, OutcomeSpec, ResidualNoise, clipped_mean
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 
 NONE, TOP = np.array([-np.inf]), np.array([np.inf])
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
-from cirl_gym.worlds.world import CounterfactualWorld
 
 
 def drifting(n: int, oldest: float) -> Batch:

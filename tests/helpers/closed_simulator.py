@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cirl_gym.envs.tumour import TumourCohort, TumourEnv
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 
 
 class SimulatorReached(BaseException):

@@ -14,7 +14,7 @@ from cirl_gym.outcome_models.limits import OutcomeSpec
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig, RMSNConfig, RNNConfig, correcting_network
 from cirl_gym.outcome_models.training import seeded
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 
 
 class ConfoundedDoctor:

@@ -11,8 +11,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import rollout
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Policy
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.settings import DemoConfig
 
 PARAMETERS = TumourParameters()

@@ -21,8 +21,7 @@ from tiny_run import icu_stays, refused, tiny_demo, tiny_explain, tiny_fit
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along, returns, rollout
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.commands import baselines as baselines_command
 from irl.commands import explain as commands

@@ -48,12 +48,11 @@ from agents.policies.habits import ConstantPolicy
 from agents.solvers import Setting
 from agents.successor.training import Problem, fit_agent, fit_successor, fixed_weights
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
-from cirl_gym.data.outcome_model import fold
+from cirl_gym.data.outcome_model import CounterfactualWorld, fold
 from cirl_gym.data.rollout import act_along, discounted, returns
 from cirl_gym.envs.counterfactual import CounterfactualEnv
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.store import load_model, save_model
-from cirl_gym.worlds.world import CounterfactualWorld
 from irl.commands import explain as commands
 from irl.evaluation import mean_lengths, recorded_rounds
 from irl.max_margin.loop import expert_mu, phi_along

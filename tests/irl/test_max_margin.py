@@ -16,8 +16,7 @@ from cirl_gym.data.features import FeatureMap, draw_weights
 from cirl_gym.data.outcome_model import fold
 from cirl_gym.data.rollout import returns, rollout
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.worlds.tumour import TumourParameters
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.metrics import same_order
 from irl.max_margin.loop import REASONS, MaxMarginResult, Stop, expert_mu, max_margin, phi_along, project
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirl_gym.data.rollout import rollout
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 from irl.max_margin.mixture import MixturePolicy, closest_mixture
 
 TRIANGLE = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])

@@ -10,7 +10,7 @@ from tiny_run import tiny_demo, tiny_fit
 from agents.ppo.settings import WorldPPOConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.worlds.world import TumourWorld
+from cirl_gym.worlds.tumour import TumourWorld
 from irl.pipeline import Study, fit, simulate
 from irl.stages import stages
 

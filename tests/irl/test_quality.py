@@ -13,8 +13,8 @@ from tiny_run import tiny_demo, tiny_fit
 
 from agents.successor.agent import SuccessorPolicy
 from cirl_gym.data.features import draw_weights
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import rollout
-from cirl_gym.worlds.world import CounterfactualWorld
 from irl.checks import quality
 from irl.checks.quality import PlannedAndReached, QualityConfig, planned_and_reached, probed_weights
 from irl.commands.options import SolverArguments

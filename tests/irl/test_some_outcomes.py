@@ -13,13 +13,13 @@ from agents.successor.agent import SuccessorAgent
 from agents.successor.planning import Search, plan
 from agents.successor.training import fit_successor, uniform_weights
 from cirl_gym import Batch, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import returns
 from cirl_gym.envs.counterfactual import CounterfactualEnv
 from cirl_gym.interop.episodes import step_rewards
 from cirl_gym.outcome_models.network_files import read_model_file, write_model_file
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import FEATURES
-from cirl_gym.worlds.world import CounterfactualWorld
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward
 from irl.max_margin.loop import expert_mu, phi_along
 from irl.preferences.identified_set import not_identifiable
