@@ -124,12 +124,8 @@ class MemberPosterior:
 def identity_of(
     config: Mapping[str, Any], versions: Mapping[str, str], batches: Sequence[Batch] = ()
 ) -> dict[str, Any]:
-    """What decides every number of a run, for JSON.
-
-    Args:
-        config: all settings, in JSON's own types.
-        versions: of the installed packages.
-        batches: the data, where the settings do not make them.
+    """What decides every number of a run, for JSON: all settings, in JSON's own types, the versions of the installed
+    packages and of the code, and the data, where the settings do not make them.
     """
     return {
         **config,

@@ -93,12 +93,7 @@ def repeat_last_action(training: Batch, batch: Batch) -> IntArray:
 def ceiling(probabilities: FloatArray | None, batch: Batch) -> float | None:
     """Accuracy that a policy reaches at best against an expert who draws actions: E[max over a of p(a | h)].
 
-    Args:
-        probabilities: ``[N, T, A]`` the expert's action probabilities along the batch; None where they are unknown.
-        batch: the episodes.
-
-    Returns:
-        The mean, weighted as in :func:`accuracy`, or None where the probabilities are unknown.
+    Weighted as in :func:`accuracy`, of the expert's probabilities ``[N, T, A]`` along the batch; None without them.
 
     Raises:
         ValueError: another shape, or live rows that are not probabilities.

@@ -96,11 +96,8 @@ def quality_control(
 def probed_weights(signs: FloatArray, near: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
     """Preferences ``[n, d]`` to look at: up to half of them from those that matter, the others from everywhere.
 
-    Args:
-        signs: ``[d]`` of -1, 0 (free) and 1.
-        near: ``[M, d]`` preferences that matter, such as the loop's and the posterior's; drawn without repetition.
-        n: how many.
-        rng: what is drawn.
+    Those that matter, ``near [M, d]``, such as the loop's and the posterior's, are drawn without repetition. What the
+    ``signs [d]`` (-1, 0 free, 1) do not allow is set to 0.
 
     Raises:
         ValueError: ``n`` is below 1, or ``near`` has another number of features.

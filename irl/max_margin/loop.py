@@ -75,12 +75,8 @@ def expert_mu(phi: FloatArray, batch: Batch, gamma: float) -> FeatureExpectation
     """mu_E: mean over episodes of sum over t = 0..T-1 of gamma^t phi_t (paper, equation 3).
 
     The paper lets the sum run to T, but h_T has no action: there are T terms. gamma starts anew in every episode. Of
-    episodes that a policy played in a world this is the Monte-Carlo estimate of that policy's mu.
-
-    Args:
-        phi: ``[N, T, d]``; rows past an episode's end are not looked at.
-        batch: the episodes' lengths and groups.
-        gamma: discount, within [0, 1].
+    episodes that a policy played in a world this is the Monte-Carlo estimate of that policy's mu. Rows of ``phi
+    [N, T, d]`` past an episode's end are not looked at.
 
     Raises:
         ValueError: phi has another shape or is not finite, or gamma lies outside [0, 1].

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
+from cirl_gym.types import BoolArray, FloatArray, Policy
 
 _Memory: TypeAlias = "tuple[npt.NDArray[Any], ...] | None"
 
@@ -31,15 +31,11 @@ class Mixture:
 
 
 def closest_mixture(mus: FloatArray, mu_expert: FloatArray) -> Mixture:
-    """Solve min ||mu_E - sum_i lambda_i mu_i|| over lambda >= 0 with sum 1 (paper, section 4.3).
+    """Solve min ||mu_E - sum_i lambda_i mu_i|| over lambda >= 0 with sum 1, mus ``[K, d]`` (paper, section 4.3).
 
     Non-negative least squares solves it exactly: with V = (mus - mu_E)' scaled to columns of length at most 1, u
     minimises ||V u||^2 + (sum(u) - 1)^2. For u = c lambda and q = ||V lambda||^2 the best c leaves q / (1 + q), which
     rises with q, so that u / sum(u) minimises q itself.
-
-    Args:
-        mus: ``[K, d]`` feature expectations.
-        mu_expert: ``[d]`` mu_E.
 
     Raises:
         ValueError: shapes do not match, or a number is not finite.
@@ -104,15 +100,11 @@ class MixturePolicy:
             policy.predict(observation, memory, begins, deterministic)
             for policy, memory in zip(self.policies, memories, strict=True)
         ]
-        actions: IntArray = np.stack([np.asarray(chosen, dtype=np.int64) for chosen, _ in answers])[
-            member, np.arange(n)
-        ]
-        return actions, _pack(member, [memory for _, memory in answers])
-
-
-def _pack(member: IntArray, memories: list[_Memory]) -> tuple[npt.NDArray[Any], ...]:
-    counts = np.array([-1 if memory is None else len(memory) for memory in memories], dtype=np.int64)
-    return (member, counts, *(array for memory in memories for array in memory or ()))
+        chosen = np.stack([np.asarray(actions, dtype=np.int64) for actions, _ in answers])
+        memories = [memory for _, memory in answers]
+        counts = np.array([-1 if memory is None else len(memory) for memory in memories], dtype=np.int64)
+        packed = (member, counts, *(array for memory in memories for array in memory or ()))
+        return chosen[member, np.arange(n)], packed
 
 
 def _unpack(state: tuple[npt.NDArray[Any], ...]) -> list[_Memory]:

@@ -23,13 +23,9 @@ _ROUNDS, _CLOSE = 500, 1e-12
 
 
 def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt.ArrayLike) -> FloatArray:
-    """Log-likelihood ``[K, N]`` of each episode's actions under softmax(kappa q).
+    """Log-likelihood ``[K, N]`` of each episode's actions under softmax(kappa q), for inverse temperatures ``[K]``.
 
-    Args:
-        q: ``[N, T, A]`` values of all actions along the batch; those of actions that were not allowed, and rows on
-            padding, are not looked at.
-        batch: the actions taken.
-        kappas: ``[K]`` inverse temperatures, not negative.
+    Of the values ``q [N, T, A]`` those of actions that were not allowed, and rows on padding, are not looked at.
 
     Raises:
         ValueError: shapes do not match, a value is not finite, or a kappa is negative or not finite.
@@ -66,12 +62,9 @@ def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt
 
 
 def taken_log_probabilities(log_probabilities: npt.NDArray[np.floating], batch: Batch) -> FloatArray:
-    """``[N]`` sums over each episode of the log-probabilities of the actions taken.
+    """``[N]`` sums over each episode of the log-probabilities of the actions taken, of ``[N, T, A]``.
 
-    Args:
-        log_probabilities: ``[N, T, A]``, or ``[A]`` for a policy that looks at nothing; rows on padding are not looked
-            at.
-        batch: the actions taken.
+    They are ``[A]`` for a policy that looks at nothing; rows on padding are not looked at.
 
     Raises:
         ValueError: another shape, or a log-probability of an action taken is not a number, or above 0.
@@ -138,11 +131,8 @@ def constant_chances(batch: Batch, more: float = 0.0) -> FloatArray:
     Those are the actions' frequencies. Where not every action was always allowed they are those of Luce's choice rule,
     p(a) over the sum of the allowed ones', found by the fixed point of its likelihood equations (Hunter 2004, "MM
     algorithms for generalized Bradley-Terry models"): p(a) is how often a was taken over the sum of
-    1 / (chance of all allowed actions) over the steps at which it was allowed.
-
-    Args:
-        batch: decisions.
-        more: counted as taken so many times more, each action.
+    1 / (chance of all allowed actions) over the steps at which it was allowed. Each action is counted as taken ``more``
+    times more.
     """
     counts = np.bincount(batch.actions[batch.mask], minlength=batch.n_actions) + more
     chances: FloatArray = counts / counts.sum()

@@ -42,9 +42,7 @@ MU_EPISODES = 1000
 def habits(train: Batch, rules: ActionRules | None = None) -> dict[str, Policy]:
     """The most frequent action of the training episodes, and the last action again, begun with the usual first one.
 
-    Args:
-        train: the training episodes.
-        rules: what is forbidden; there the most frequent action that is allowed is taken.
+    Where the rules forbid it, the most frequent action that is allowed is taken.
     """
     free = replace(train, allowed=None)
     often, first = (int(chosen(train, free)[0, 0]) for chosen in (majority, repeat_last_action))

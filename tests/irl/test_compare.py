@@ -45,14 +45,13 @@ def write_run(folder, preferences, **changes):
     ranges = {name: [float(a), float(b)] for name, a, b in zip(phi.features, phi.low, phi.high, strict=True)}
     result = sample_result()
     low, high = np.quantile(preferences.draws, (0.05, 0.95), axis=0)
+    intervals = dict(zip(phi.features, zip(low, high, strict=True), strict=True))
     result = structs.replace(
         result,
         features=phi.features,
         weights=preferences.weights,
-        intervals=dict(zip(phi.features, zip(low, high, strict=True), strict=True)),
-        identified_set=structs.replace(
-            result.identified_set, ranges=dict(zip(phi.features, zip(low, high, strict=True), strict=True))
-        ),
+        intervals=intervals,
+        identified_set=structs.replace(result.identified_set, ranges=intervals),
         config={"command": "demo", "fit": {"gamma": preferences.gamma}, "ranges": ranges} | changes,
     )
     folder.mkdir(exist_ok=True)
@@ -77,16 +76,12 @@ def test_a_known_difference_and_its_interval():
     assert side.interval == pytest.approx((inside - 0.4, -inside), abs=1e-3)
     assert side.above_zero == pytest.approx(0.0, abs=1e-3)
 
-
-def test_a_known_probability():
     # The triangle around .1: the tail below 0 is a triangle half as wide, half of 1/4.
     told = compare(found(-0.3), found(-0.4))
     assert told.differences["volume"].above_zero == pytest.approx(1 - 0.125, abs=1e-3)
     assert told.clear == ()
     assert told.draws == (1001, 1001)
-
-
-def test_equal_draws_differ_by_nothing():
+    # Equal draws differ by nothing.
     for half in (0.0, 0.1):
         told = compare(found(-0.3, half), found(-0.3, half)).differences["volume"]
         assert told.difference == 0
@@ -188,12 +183,9 @@ class TestRanges:
             compare(a, found(-0.3, low=(10.0, 10.0), high=(60.0, 50.0)))
 
 
-def test_other_features_are_named():
+def test_other_features_are_named_and_what_else_differs_is_said():
     with pytest.raises(ValueError, match="different features: only here has 'side effects'; only there has 'pain'"):
         compare(found(-0.3, run="here"), found(-0.3, run="there", names=("volume", "pain")))
-
-
-def test_what_else_differs_is_said():
     notes = compare(found(-0.3), found(-0.3, gamma=0.5, signs={"volume": -1})).notes
     assert "gamma 0.99 and 0.5" in notes[0]
     assert "different signs" in notes[1]
@@ -213,6 +205,11 @@ def test_what_else_differs_is_said():
 def test_preferences_check_what_they_promise(changes):
     with pytest.raises(ValueError, match=f"run: {next(iter(changes))} must"):
         replace(found(-0.3), **changes)
+
+
+def draws(values, kappas):
+    """A file of draws, as damage of a run."""
+    return lambda run: write_arrays(run / "posterior.npz", {"draws": values, "kappa_draws": np.ones(kappas)})
 
 
 class TestFolders:
@@ -260,8 +257,9 @@ class TestFolders:
         message = refused(capsys, "compare", runs[0], other, "--out", tmp_path / "out")
         assert f"only {other} has 'pain'" in message
 
-    def test_a_run_is_not_compared_with_itself(self, runs, capsys):
+    def test_a_run_is_compared_with_another_one_that_is_there(self, runs, capsys):
         assert "the same run" in refused(capsys, "compare", runs[0], runs[0] / ".." / "a")
+        assert "absent is not the folder of a whole run" in refused(capsys, "compare", runs[0], "absent")
 
     @pytest.mark.parametrize(
         ("damage", "message"),
@@ -272,20 +270,9 @@ class TestFolders:
             (lambda run: (run / "posterior.npz").unlink(), "has no posterior.npz"),
             (lambda run: (run / "posterior.npz").write_bytes(b"PK"), "posterior.npz cannot be read as arrays"),
             (lambda run: write_arrays(run / "posterior.npz", {"w": np.ones(3)}), "lacks the draws; it holds w"),
-            (
-                lambda run: write_arrays(
-                    run / "posterior.npz", {"draws": np.ones((4, 2), dtype=int), "kappa_draws": np.ones(4)}
-                ),
-                "draws must be floating-point",
-            ),
-            (
-                lambda run: write_arrays(run / "posterior.npz", {"draws": np.ones((4, 2)), "kappa_draws": np.ones(3)}),
-                "draws and kappa_draws differ in length",
-            ),
-            (
-                lambda run: write_arrays(run / "posterior.npz", {"draws": np.ones((4, 5)), "kappa_draws": np.ones(4)}),
-                "draws must be rows of 2 finite numbers",
-            ),
+            (draws(np.ones((4, 2), dtype=int), 4), "draws must be floating-point"),
+            (draws(np.ones((4, 2)), 3), "draws and kappa_draws differ in length"),
+            (draws(np.ones((4, 5)), 4), "draws must be rows of 2 finite numbers"),
         ],
     )
     @pytest.mark.parametrize("which", [0, 1])
@@ -296,14 +283,10 @@ class TestFolders:
         assert str(runs[which]) in told
         assert not (tmp_path / "out").exists()
 
-    def test_no_such_folder(self, runs, capsys):
-        assert "absent is not the folder of a whole run" in refused(capsys, "compare", runs[0], "absent")
-
 
 def test_what_is_printed_fits_and_is_never_markup(tmp_path):
-    told = compare(
-        found(-0.3, names=("[red]volume[/red]", "z")), found(-0.3, run="[b]", names=("[red]volume[/red]", "z"))
-    )
+    names = ("[red]volume[/red]", "z")
+    told = compare(found(-0.3, names=names), found(-0.3, run="[b]", names=names))
     assert comparison_sentence(told) == "By the 90 % intervals, no weight differs between the two runs."
     text = printed(report_of_comparison(told, tmp_path), width=80)
     assert "[red]volume[/red]" in text

@@ -131,19 +131,16 @@ class TestRule:
     @pytest.mark.parametrize(("away", "chosen"), [(0.1, 0.99), (0.3, 0.9)])
     def test_a_larger_one_within_one_standard_error_is_taken(self, away, chosen):
         # Differences of -away, and +-.4 by patient: its standard error is sqrt(4 * .16 * 4 / 3) / 8 = .115.
-        best = np.array([-1.0, -1.0, -1.0, -1.0])
+        best = np.full(4, -1.0)
         larger = best - 2 * away + np.array([0.4, -0.4, 0.4, -0.4])
         found = self.choice(best - 1.0, best, larger)
         assert found.tried[2].standard_error == pytest.approx(0.1155, abs=1e-4)
-        assert found.best.gamma == 0.9
-        assert found.chosen == chosen
+        assert (found.best.gamma, found.chosen) == (0.9, chosen)
 
-    def test_a_smaller_one_within_one_standard_error_is_a_tie_and_not_taken(self):
-        found = self.choice([-1.5, -0.5, -1.6, -0.5], [-9, -9, -9, -9], [-1.0, -1.0, -1.0, -1.0])
+    def test_a_smaller_one_within_one_standard_error_is_a_tie_and_of_equals_the_largest_is_the_best(self):
+        found = self.choice([-1.5, -0.5, -1.6, -0.5], [-9] * 4, [-1.0] * 4)
         assert [one.gamma for one in found.tied] == [0.5, 0.99]
         assert found.chosen == 0.99
-
-    def test_of_equals_the_largest_is_the_best(self):
         found = self.choice(*[[-1.0] * 4] * 3)
         assert found.best.gamma == found.chosen == 0.99
         assert [one.difference for one in found.tried] == [0.0] * 3
@@ -170,14 +167,11 @@ def test_there_must_be_a_choice(gammas):
             ValueError, match="a discount factor is chosen from two or more, rising and between 0 and 1"
         ):
             refuse(gammas)
+    with pytest.raises(ValueError, match="decisions of two patients at least must be held out"):
+        choose_gamma(lambda gamma: None, (0.5, 0.9), batch_of([0], [1], groups=("p", "p")))
     if gammas:  # none: the discount factor is given; the others are refused before any work
         with pytest.raises(ValueError, match="a discount factor is chosen from two or more"):
             FitConfig(choose_gamma=gammas)
-
-
-def test_one_held_out_patient_is_too_few():
-    with pytest.raises(ValueError, match="decisions of two patients at least must be held out"):
-        choose_gamma(lambda gamma: None, (0.5, 0.9), batch_of([0], [1], groups=("p", "p")))
 
 
 TRIED = GammaTried(0.5, -1.0, 0.0, 0.0, (-0.5, -0.5), ((-1, 0), (-1, 0)), 3.0)
@@ -192,51 +186,37 @@ def test_only_one_of_the_best_can_be_chosen():
         GammaChoice(0.5, (TRIED, structs.replace(worse, weights=(1.0,), intervals=((1, 1),))), 9, 3)
 
 
-class TestSentences:
-    def test_one_is_best(self):
-        worse = structs.replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
-        assert gamma_sentences(GammaChoice(0.5, (TRIED, worse), 9, 3)) == [
-            "Of the discount factors 0.5 and 0.9, 0.5 makes held-out decisions most likely, by more than one standard "
-            "error."
-        ]
-
-    def test_a_tie_is_called_a_tie(self):
-        near = structs.replace(TRIED, gamma=0.9, log_likelihood=-1.1, difference=-0.1, standard_error=0.2)
-        worse = structs.replace(TRIED, gamma=0.99, log_likelihood=-2.0, difference=-1.0)
-        assert gamma_sentences(GammaChoice(0.9, (TRIED, near, worse), 9, 3)) == [
-            "Of the discount factors 0.5, 0.9 and 0.99, held-out decisions do not tell 0.5 and 0.9 apart (within one "
-            "standard error): a tie, of which the largest is taken, 0.9."
-        ]
-
-    def test_without_a_choice_nothing_is_said(self):
-        assert gamma_sentences(None) == []
+def test_sentences():
+    near = structs.replace(TRIED, gamma=0.9, log_likelihood=-1.1, difference=-0.1, standard_error=0.2)
+    worse = structs.replace(TRIED, gamma=0.99, log_likelihood=-2.0, difference=-1.0)
+    assert gamma_sentences(GammaChoice(0.5, (TRIED, worse), 9, 3)) == [
+        "Of the discount factors 0.5 and 0.99, 0.5 makes held-out decisions most likely, by more than one standard "
+        "error."
+    ]
+    assert gamma_sentences(GammaChoice(0.9, (TRIED, near, worse), 9, 3)) == [
+        "Of the discount factors 0.5, 0.9 and 0.99, held-out decisions do not tell 0.5 and 0.9 apart (within one "
+        "standard error): a tie, of which the largest is taken, 0.9."
+    ]
+    assert gamma_sentences(None) == []
 
 
-class TestShown:
-    def test_every_number_is_in_the_page_and_on_the_console(self):
-        result = sample_result(2)
-        page, shown = page_of(result), printed_result(result)
-        for one in result.gammas.tried:
-            for number in (one.log_likelihood, one.difference):
-                assert signed(number, 4) in page
-                assert signed(number, 4).replace(MINUS, "-") in shown
-        for text in ("2950", "171", "tie, taken", TRADE_OFF):
-            assert text in " ".join(page.split())
-            assert text in " ".join(shown.split())
-
-    def test_rows(self):
-        rows = rows_of(sample_result(2), "gammas", "Discount factors")
-        assert [row[0] for row in rows] == ["0.5", "0.9", "0.99"]
-        assert [row[4] for row in rows] == ["", "tie", "tie, taken"]
-
-    def test_without_a_choice_there_is_no_section(self):
-        plain = structs.replace(sample_result(2), gammas=None)
-        assert 'id="gammas"' not in page_of(plain)
-        assert "iscount factor" not in printed_result(plain)
-
-    def test_a_result_checks_its_gammas(self):
-        with pytest.raises(ValueError, match=r"gammas\.tried\[0\]\.weights must be 3 numbers"):
-            structs.replace(sample_result(3), gammas=sample_result(2).gammas)
+def test_every_number_is_in_the_page_and_on_the_console():
+    result = sample_result(2)
+    page, shown = page_of(result), printed_result(result)
+    for one in result.gammas.tried:
+        for number in (one.log_likelihood, one.difference):
+            assert signed(number, 4) in page
+            assert signed(number, 4).replace(MINUS, "-") in shown
+    for text in ("2950", "171", "tie, taken", TRADE_OFF):
+        assert text in " ".join(page.split())
+        assert text in " ".join(shown.split())
+    rows = rows_of(result, "gammas", "Discount factors")
+    assert [(row[0], row[4]) for row in rows] == [("0.5", ""), ("0.9", "tie"), ("0.99", "tie, taken")]
+    plain = structs.replace(result, gammas=None)
+    assert 'id="gammas"' not in page_of(plain)
+    assert "iscount factor" not in printed_result(plain)
+    with pytest.raises(ValueError, match=r"gammas\.tried\[0\]\.weights must be 3 numbers"):
+        structs.replace(sample_result(3), gammas=result.gammas)
 
 
 def test_a_chosen_discount_factor_finds_what_a_given_one_finds(tmp_path):
@@ -252,17 +232,8 @@ def test_a_chosen_discount_factor_finds_what_a_given_one_finds(tmp_path):
     with stages(9, quiet=True) as run:
         simulated = simulate(experts, run)
         ranges, signs = simulated.expert.agent.feature_map, np.array(experts.signs, dtype=float)
-        given = fit(
-            Study(
-                simulated.train,
-                simulated.validation,
-                ranges,
-                signs,
-                tiny_fit(gamma=result.gammas.chosen).whole(6),
-                experts.seed,
-                run,
-            )
-        )
+        config = tiny_fit(gamma=result.gammas.chosen).whole(6)
+        given = fit(Study(simulated.train, simulated.validation, ranges, signs, config, experts.seed, run))
     assert tuple(given.weights) == result.weights
     assert tuple(given.mu_expert.mean) == result.mu_expert
     assert given.loop.margin == result.margin

@@ -121,8 +121,9 @@ def test_a_search_cut_short_gives_wider_bounds():
 
 
 def test_nothing_found_but_the_expert_itself_tells_nothing():
-    found = identified_set(np.ones(3), np.ones((2, 3)), [-1, 0, 0], tolerance=0.0)
-    assert found.minimum == 0.0
+    reasons = {"x": "constant: for a test"}
+    found = identified_set(np.ones(3), np.ones((2, 3)), [-1, 0, 0], tolerance=0.0, not_identifiable=reasons)
+    assert (found.minimum, found.not_identifiable) == (0.0, reasons)
     np.testing.assert_allclose(found.low, [-1.0, -1.0, -1.0])
     np.testing.assert_allclose(found.high, [0.0, 1.0, 1.0], atol=1e-9)
 
@@ -176,10 +177,8 @@ class TestSamplingTolerance:
         )
         few = FeatureExpectation(np.zeros(2), covariance, 100, 6)
         assert sampling_tolerance(few, COSTS) == pytest.approx(2.015 * np.sqrt(3), rel=1e-3)  # Student, 5 degrees
-
-    def test_one_feature_has_nothing_to_compare(self):
-        expectation = FeatureExpectation(np.zeros(1), np.eye(1), 5, 5)
-        assert sampling_tolerance(expectation, [-1], solver_error=0.25) == 0.5
+        alone = FeatureExpectation(np.zeros(1), np.eye(1), 5, 5)
+        assert sampling_tolerance(alone, [-1], solver_error=0.25) == 0.5, "one feature has nothing to compare"
 
     def test_it_covers(self):
         # 200 data sets of 40 patients each: the weights of least true regret are in the set in 9 of 10 at least.
@@ -272,17 +271,10 @@ class TestNotIdentifiable:
         reasons = not_identifiable(table(a=self.a, b=1000 * self.b, other=self.c, total=2 - self.a + 3 * self.b))
         assert set(reasons) == {"a", "b", "total"}
         assert reasons["total"] == "collinear: a linear function of 'a', 'b'"
-
-    def test_two_independent_faults(self):
-        reasons = not_identifiable(table(a=self.a, b=self.b, minus=-self.a, shifted=self.b + 7))
-        assert reasons["a"] == "duplicate: moves exactly with 'minus'"
-        assert reasons["b"] == "duplicate: moves exactly with 'shifted'"
+        both = not_identifiable(table(a=self.a, b=self.b, minus=-self.a, shifted=self.b + 7))
+        assert both["a"] == "duplicate: moves exactly with 'minus'"
+        assert both["b"] == "duplicate: moves exactly with 'shifted'"
 
     def test_padding_is_no_outcome(self):
         assert set(not_identifiable(batch_of([0, 1], [0]).padded(9))) == {"x", "y"}  # y = x + 100
         assert not_identifiable(table(a=self.a, b=self.b).padded(400)) == {}
-
-    def test_the_set_carries_the_reasons(self):
-        reasons = {"x": "constant: for a test"}
-        found = identified_set(np.zeros(2), np.ones((1, 2)), FREE, tolerance=0.0, not_identifiable=reasons)
-        assert found.not_identifiable == reasons

@@ -76,13 +76,9 @@ def test_signs_are_kept_by_plans_draws_and_intervals(signs):
 def test_plans_are_solved_for_once_and_reported(signs, spread):
     world = OneStep(np.full(len(signs), 1 / len(signs)), 10.0, n=50, n_actions=2, seed=4)
     told: list[tuple[int, int]] = []
+    rng = np.random.default_rng(0)
     _, pool = infer_preferences(
-        world.psi,
-        world.batch,
-        np.array(signs, float),
-        SMALL,
-        np.random.default_rng(0),
-        lambda *done: told.append(done),
+        world.psi, world.batch, np.array(signs, float), SMALL, rng, lambda *done: told.append(done)
     )
     # Two rounds of two plans each near the mean, searched more widely than the others.
     assert len(world.asked) == len(pool.psi) == spread + 4
@@ -118,14 +114,11 @@ def test_judged_episodes_are_whole_and_reach_the_number():
         if len(judged) > 1:
             without_last = judged.take(np.arange(len(judged) - 1))
             assert without_last.n_steps < wanted, "no more episodes than are needed"
-
-
-def test_judged_episodes_are_in_a_random_order_and_all_where_there_are_too_few():
     few = judged_episodes(batch_of([0, 1], [1]), 1000, np.random.default_rng(0))
-    assert sorted(few.ids) == ["e0", "e1"]
+    assert sorted(few.ids) == ["e0", "e1"], "all where there are too few"
     batch = batch_of(*([0] for _ in range(50)))
     first = [judged_episodes(batch, 10, np.random.default_rng(seed)).ids for seed in (0, 0, 1)]
-    assert first[0] == first[1] != first[2]
+    assert first[0] == first[1] != first[2], "in a random order"
 
 
 @pytest.mark.parametrize("name", ["decisions", "plans", "near_plans", "near_width", "bootstraps"])

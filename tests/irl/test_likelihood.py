@@ -100,15 +100,13 @@ class TestActions:
             found = action_log_likelihood(np.array([[[1.0, 2.0, third]]]), batch, kappas)
             np.testing.assert_allclose(found[:, 0], -np.log1p(np.exp(kappas)))
 
-    def test_a_forced_decision_says_nothing(self):
+    def test_a_forced_decision_says_nothing_and_a_value_that_counts_must_be_finite(self):
         batch = replace(batch_of([1, 0]), allowed=np.array([[[False, True], [True, True]]]))
         q = np.array([[[7.0, -3.0], [1.0, 2.0]]])
         np.testing.assert_allclose(action_log_likelihood(q, batch, [1.0])[0], -np.log1p(np.e))
-
-    def test_a_value_that_counts_must_be_finite(self):
-        batch = replace(batch_of([0]), allowed=np.array([[[True, True]]]))
+        q[0, 1, 1] = -np.inf
         with pytest.raises(ValueError, match="not finite"):
-            action_log_likelihood(np.array([[[1.0, -np.inf]]]), batch, [1.0])
+            action_log_likelihood(q, batch, [1.0])
 
 
 class TestDecisions:
@@ -267,16 +265,12 @@ def test_padding_is_not_looked_at():
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 3, 2, 2), (1, 2, 3, 2, 2), (1, 3, 4, 2, 2), (1, 3, 3, 3, 2), (3, 3, 2, 2)])
-def test_shapes_must_match_the_batch(shape):
+def test_shapes_must_match_the_batch_and_values_be_finite(shape):
     with pytest.raises(ValueError, match=r"PlanPool.psi must be \[J, 3, 3, 2, d\], got"):
         PlanPool(BATCH, np.zeros(shape))
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_must_be_finite_where_an_action_was_taken(bad):
-    psi = np.zeros((1, *BATCH.actions.shape, 2, 2))
-    psi[0, 0, 2, 1, 0] = bad
-    with pytest.raises(ValueError, match="not finite where an action was taken"):
-        PlanPool(BATCH, psi)
-    with pytest.raises(ValueError, match="not finite where an action was taken"):
-        pool_of(BATCH).extended(psi)
+    for bad in (np.nan, np.inf):
+        psi = np.zeros((1, *BATCH.actions.shape, 2, 2))
+        psi[0, 0, 2, 1, 0] = bad
+        for refuse in (lambda psi: PlanPool(BATCH, psi), pool_of(BATCH).extended):
+            with pytest.raises(ValueError, match="not finite where an action was taken"):
+                refuse(psi)

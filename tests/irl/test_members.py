@@ -30,29 +30,21 @@ def posterior(centre, half, n=1001):
     return known_posterior(draws, np.linspace(50, 150, n), low=low, high=high)
 
 
-def test_members_that_agree_change_nothing():
+def test_intervals_hold_what_members_say_and_never_shrink():
     whole = posterior(-0.3, 0.01)
-    wider = with_model_spread(whole, [posterior(-0.3, 0.01), posterior(-0.3, 0.01)])
-    np.testing.assert_allclose([wider.low, wider.high], [whole.low, whole.high], atol=1e-6)
-    np.testing.assert_array_equal(wider.mean, whole.mean)
-
-
-def test_members_that_differ_widen_the_interval_to_hold_them():
-    wider = with_model_spread(posterior(-0.3, 0.01), [posterior(-0.35, 0.01), posterior(-0.25, 0.01)])
-    assert wider.low[0] == pytest.approx(-0.357, abs=0.002)
-    assert wider.high[0] == pytest.approx(-0.243, abs=0.002)
-    assert len(wider.draws) == 3 * 1001
-    few = with_model_spread(posterior(-0.3, 0.01), [posterior(-0.35, 0.01, n=101)])
-    assert len(few.draws) == 2 * 101
-    order = with_model_spread(posterior(-0.3, 0.01), [posterior(-0.25, 0.01), posterior(-0.35, 0.01)])
-    np.testing.assert_allclose(order.low, wider.low)
-
-
-def test_an_interval_never_shrinks():
-    whole = replace(posterior(-0.3, 0.001), low=np.array([-0.4, -0.8]), high=np.array([-0.2, -0.6]))
-    wider = with_model_spread(whole, [posterior(-0.3, 0.001)])
-    np.testing.assert_array_equal([wider.low, wider.high], [whole.low, whole.high])
     assert with_model_spread(whole, []) is whole
+    alike = with_model_spread(whole, [posterior(-0.3, 0.01)] * 2)
+    np.testing.assert_allclose([alike.low, alike.high], [whole.low, whole.high], atol=1e-6)
+    np.testing.assert_array_equal(alike.mean, whole.mean)
+    members = [posterior(-0.35, 0.01), posterior(-0.25, 0.01)]
+    for ordered in (members, members[::-1]):
+        wider = with_model_spread(whole, ordered)
+        assert (wider.low[0], wider.high[0]) == pytest.approx((-0.357, -0.243), abs=0.002)
+        assert len(wider.draws) == 3 * 1001
+    assert len(with_model_spread(whole, [posterior(-0.35, 0.01, n=101)]).draws) == 2 * 101, "as many of each"
+    wide = replace(posterior(-0.3, 0.001), low=np.array([-0.4, -0.8]), high=np.array([-0.2, -0.6]))
+    same = with_model_spread(wide, [posterior(-0.3, 0.001)])
+    np.testing.assert_array_equal([same.low, same.high], [wide.low, wide.high])
 
 
 def test_a_run_with_three_models():

@@ -26,27 +26,24 @@ def test_by_hand(mu_expert, weights, distance):
     assert mixture.distance == pytest.approx(distance, abs=1e-8)
 
 
-def test_the_norm_is_the_two_norm():
+def test_other_hulls_by_hand():
     # From (0, 0) to (2, 1), expert (0, 1): |2 s|^2 + |1 - s|^2 is least at s = 1/5; the 3-norm would say
     # 1 / (1 + sqrt(8)) = .26.
-    mixture = closest_mixture(np.array([[0.0, 0.0], [2.0, 1.0]]), np.array([0.0, 1.0]))
-    np.testing.assert_allclose(mixture.weights, [0.8, 0.2])
-
-
-def test_repeated_and_single_policies():
+    np.testing.assert_allclose(closest_mixture(np.array([[0, 0], [2, 1]]), np.array([0, 1])).weights, [0.8, 0.2])
+    # One policy, the same one three times, and one that was found twice.
     assert closest_mixture(np.array([[1.0, 2.0]]), np.zeros(2)).weights == [1.0]
     same = closest_mixture(np.ones((3, 2)), np.ones(2))
     assert same.weights.sum() == pytest.approx(1.0, rel=1e-12)
     assert same.distance == 0.0
     twice = closest_mixture(np.array([[0.0], [4.0], [4.0]]), np.array([1.0]))
-    assert twice.weights[0] == pytest.approx(0.75)
-    assert twice.weights[1:].sum() == pytest.approx(0.25)
-
-
-def test_negligible_policies_are_left_out():
+    assert [twice.weights[0], twice.weights[1:].sum()] == pytest.approx([0.75, 0.25])
+    # What is negligible is left out.
     mixture = closest_mixture(np.array([[0.0], [1.0]]), np.array([1e-7]))
     np.testing.assert_array_equal(mixture.weights, [1.0, 0.0])
     assert mixture.distance == pytest.approx(1e-7)
+    # Features of very different size: along y nothing can be done; along x (a millionth of y) the half way is right.
+    mixture = closest_mixture(np.array([[0.0, 1e6], [1.0, 1e6]]), np.array([0.5, 0.0]))
+    np.testing.assert_allclose(mixture.weights, [0.5, 0.5], atol=1e-3)
 
 
 @settings(deadline=None, max_examples=100)
@@ -75,12 +72,6 @@ def test_scale_and_order_of_features_and_policies_do_not_matter(scale):
     other = closest_mixture(scale * mus[::-1, ::-1], scale * mu_expert[::-1])
     np.testing.assert_allclose(other.weights[::-1], plain.weights, atol=1e-7)
     assert other.distance == pytest.approx(scale * plain.distance, rel=1e-7)
-
-
-def test_features_of_very_different_size():
-    # Along y nothing can be done; along x (a millionth of y) the half way is right.
-    mixture = closest_mixture(np.array([[0.0, 1e6], [1.0, 1e6]]), np.array([0.5, 0.0]))
-    np.testing.assert_allclose(mixture.weights, [0.5, 0.5], atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -156,16 +147,12 @@ def test_weights_must_be_probabilities(weights):
 
 
 def test_the_rollout_loop_takes_a_mixture():
-    batches = [
-        rollout(
-            TumourWorld(),
-            MixturePolicy([Always(0), Always(1)], [0.25, 0.75], np.random.default_rng(3)),
-            400,
-            np.random.default_rng(1),
-        )
-        for _ in range(2)
-    ]
-    assert batches[0] == batches[1]
-    treated = np.array([actions.mean() for _, actions in batches[0].episodes()])
+    def played():
+        policy = MixturePolicy([Always(0), Always(1)], [0.25, 0.75], np.random.default_rng(3))
+        return rollout(TumourWorld(), policy, 400, np.random.default_rng(1))
+
+    batch = played()
+    assert batch == played()
+    treated = np.array([actions.mean() for _, actions in batch.episodes()])
     assert {*treated} == {0.0, 1.0}, "no episode mixes its policies"
     assert treated.mean() == pytest.approx(0.75, abs=0.07)

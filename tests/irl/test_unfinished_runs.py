@@ -187,11 +187,7 @@ class TestKilled:
     def test_by_a_signal_while_a_file_is_renamed(self, name, whole, tmp_path):
         run = subprocess.run(
             [sys.executable, "-c", KILLED_AT_A_RENAME, str(tmp_path), name],
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "helpers"),
-            },
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1] / "helpers")},
             capture_output=True,
             text=True,
             timeout=120,
@@ -271,21 +267,18 @@ class TestOtherRuns:
         commands.demo(PRINTED, tmp_path)
         same(expected, tmp_path)
 
-    @pytest.mark.parametrize("package", ["torch", "numpy", "cirl_gym"])
-    def test_other_versions_begin_anew(self, package, tmp_path, monkeypatch, capsys):
+    @pytest.mark.parametrize("package", ["torch", "numpy", "cirl_gym", "code"])
+    def test_other_versions_and_other_code_begin_anew(self, package, tmp_path, monkeypatch, capsys):
         parts = stopped_in_the_loop(monkeypatch, demo(FAST), tmp_path)
         now = commands.installed_versions()
-        assert package in now
-        monkeypatch.setattr(commands, "installed_versions", lambda: {**now, package: "0.0.1"})
+        if package == "code":
+            monkeypatch.setattr("irl.stored_stages.code_digest", lambda: "another")
+        else:
+            assert package in now
+            monkeypatch.setattr(commands, "installed_versions", lambda: {**now, package: "0.0.1"})
         dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.rollout")
         assert [line for line in lines(capsys) if f"other versions.{package}; this one begins anew" in line]
         assert len(list(parts.parent.iterdir())) == 2
-
-    def test_other_code_begins_anew(self, tmp_path, monkeypatch, capsys):
-        stopped_in_the_loop(monkeypatch, demo(FAST), tmp_path)
-        monkeypatch.setattr("irl.stored_stages.code_digest", lambda: "another")
-        dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.rollout")
-        assert [line for line in lines(capsys) if "other versions.code; this one begins anew" in line]
 
     def test_one_changed_cell_begins_anew(self, tmp_path, monkeypatch, capsys):
         frame = icu_stays(40)
@@ -303,21 +296,17 @@ class TestOtherRuns:
         stopped_in_the_loop(monkeypatch, lambda out: main(command), tmp_path)
         with monkeypatch.context() as patch:
             patch.setattr("irl.pipeline.successor_expert", lambda *arguments: pytest.fail("it is kept"))
-            patch.setattr(
-                "irl.pipeline.judged_preferences", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
-            )
+            stop = (_ for _ in ()).throw
+            patch.setattr("irl.pipeline.judged_preferences", lambda *arguments: stop(KeyboardInterrupt))
             assert main(command) == 130
         said = lines(capsys)
         assert "going on with the run that was stopped" in said[0]
         assert said[1] == "the same command, given again, goes on from here."
         assert said[2].startswith("stopped; what was not finished left nothing")
-        trained = []
-        train = commands.simulate
-        monkeypatch.setattr(
-            commands, "simulate", lambda *arguments: trained.append(len(stored_in(tmp_path))) or train(*arguments)
-        )
+        found, train = [], commands.simulate
+        monkeypatch.setattr(commands, "simulate", lambda *all_: found.append(stored_in(tmp_path)) or train(*all_))
         assert main([*command, "--fresh"]) == 0
-        assert trained == [0]
+        assert found == [[]]
         assert lines(capsys) == []
         assert not (tmp_path / "unfinished").exists()
 

@@ -134,15 +134,11 @@ class TestInvariance:
             influence = [patient_influence(*pair) for pair in zip(parts, found, strict=True)]
             assert list(influence[0]) == list(influence[1])
 
-    def test_names_of_actions(self, pool):
+    def test_names_of_actions_order_of_episodes_and_padding(self, pool):
         renamed = replace(pool.batch, actions=np.where(pool.batch.mask, 1 - pool.batch.actions, 0))
         self.same(pool, PlanPool(renamed, pool.psi[:, :, :, ::-1]))
-
-    def test_order_of_episodes(self, pool):
         order = np.random.default_rng(0).permutation(len(pool.batch))
         self.same(pool, PlanPool(pool.batch.take(order), pool.psi[:, order]))
-
-    def test_padding(self, pool):
         more = np.pad(pool.psi, ((0, 0), (0, 0), (0, 3), (0, 0), (0, 0)), constant_values=np.nan)
         more[:, ~pool.batch.padded(STEPS + 3).mask] = np.nan
         self.same(pool, PlanPool(pool.batch.padded(STEPS + 3), more))
@@ -281,17 +277,12 @@ class TestChange:
         # The standard error for two patients: sqrt(2 var) of +-x is 2 x.
         np.testing.assert_allclose(first.interval, 0.1 + 1.645 * spread * np.array([-1, 1]), atol=1e-3)
 
-    def test_a_patient_may_be_in_one_window_only(self):
+    def test_a_patient_may_be_in_one_window_only_and_no_two_weights_are_further_apart_than_two(self):
         exact = posterior_like(self.A), posterior_like(self.B)
         pull = {"p": np.array([0.1, -0.1]), "q": np.array([-0.1, 0.1])}
-        alone, _ = change(*exact, pull, {})
-        both, _ = change(*exact, pull, {"p": np.zeros(2), "q": np.zeros(2)})
-        assert alone == both
-
-    def test_no_interval_reaches_further_than_weights_can_differ(self):
-        pull = {"p": np.array([9.0, -9.0]), "q": np.array([-9.0, 9.0])}
-        first, _ = change(posterior_like(self.A), posterior_like(self.B), pull, {})
-        assert first.interval == (-2.0, 2.0)
+        assert change(*exact, pull, {})[0] == change(*exact, pull, {"p": np.zeros(2), "q": np.zeros(2)})[0]
+        strong = {name: 90 * row for name, row in pull.items()}
+        assert change(*exact, strong, {})[0].interval == (-2.0, 2.0)
 
 
 def test_three_features_are_sampled_and_two_windows_told_apart():
@@ -338,49 +329,34 @@ class TestSentences:
             "From steps 2 to 4 to steps 5 to 9, no weight changes beyond chance.",
             "Steps 10 on have too few decisions to say anything: 70 decisions of 12 patients.",
         ]
-
-    def test_without_windows_nothing_is_said(self):
         assert window_sentences(self.FEATURES, ()) == []
 
 
-class TestShown:
-    def test_every_number_is_in_the_page_and_on_the_console(self):
-        result = sample_result(2)
-        page, shown = page_of(result), printed_result(result)
-        first, second, _ = result.windows
-        for number in (*first.found.weights, *second.found.weights, second.changes[0].difference):
-            assert signed(number) in page
-            assert f"{number:+.3f}" in shown
-        for text in ("1200", "1130", "120.2", "too few"):
-            assert text in page
-            assert text in shown
+def test_every_number_is_in_the_page_and_on_the_console():
+    result = sample_result(2)
+    page, shown = page_of(result), printed_result(result)
+    first, second, _ = result.windows
+    for number in (*first.found.weights, *second.found.weights, second.changes[0].difference):
+        assert signed(number) in page
+        assert f"{number:+.3f}" in shown
+    for text in ("1200", "1130", "120.2", "too few"):
+        assert text in page
+        assert text in shown
+    assert 'id="windows"' in page
+    assert "per window of time" not in page_of(structs.replace(result, windows=()))
+    clear = (Change(0.1, (0.05, 0.15)), Change(-0.1, (-0.15, 0.05)))
+    marked = structs.replace(result, windows=(first, structs.replace(second, changes=clear)))
+    assert [row[4] for row in rows_of(marked, "windows", "Weights")] == ["", "+0.100 *", "", f"{MINUS}0.100"]
 
-    def test_without_windows_there_is_no_section(self):
-        plain = structs.replace(sample_result(2), windows=())
-        assert "per window of time" not in page_of(plain)
-        assert 'id="windows"' in page_of(sample_result(2))
 
-    def test_changes_beyond_chance_are_marked(self):
-        result = sample_result(2)
-        clear = (Change(0.1, (0.05, 0.15)), Change(-0.1, (-0.15, 0.05)))
-        marked = structs.replace(result, windows=(result.windows[0], structs.replace(result.windows[1], changes=clear)))
-        assert [row[4] for row in rows_of(marked, "windows", "Weights")] == ["", "+0.100 *", "", f"{MINUS}0.100"]
-
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (lambda one, two: (two, one), "each larger than the one before"),
-            (lambda one, two: (two,), "the first has none before it"),
-        ],
-    )
-    def test_a_result_checks_its_windows(self, change, message):
-        result = sample_result(2)
+def test_a_result_checks_its_windows():
+    result = sample_result(2)
+    one, two, _ = result.windows
+    for windows, message in (((two, one), "each larger than the one before"), ((two,), "the first has none before it")):
         with pytest.raises(ValueError, match=message):
-            structs.replace(result, windows=change(*result.windows[:2]))
-
-    def test_windows_of_other_features_are_refused(self):
-        with pytest.raises(ValueError, match=r"windows\[0\]\.found\.weights must be 3 numbers, one per feature, got 2"):
-            structs.replace(sample_result(3), windows=sample_result(2).windows)
+            structs.replace(result, windows=windows)
+    with pytest.raises(ValueError, match=r"windows\[0\]\.found\.weights must be 3 numbers, one per feature, got 2"):
+        structs.replace(sample_result(3), windows=result.windows)
 
 
 def test_a_whole_run_with_windows(tmp_path):
