@@ -244,14 +244,7 @@ class Batch:
     def from_dataframe(
         cls, frame: pd.DataFrame, columns: TableColumns | None = None, options: TableOptions | None = None
     ) -> tuple[Batch, TableReport]:
-        """A table, one row per episode and time, as a batch, and the account of its rows.
-
-        See :func:`cirl_gym.tables.read.from_dataframe`; to hold episodes out,
-        :func:`cirl_gym.tables.read.prepare_table`.
-
-        Raises:
-            ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
-        """
+        """A table as a batch, and the account of its rows: :func:`cirl_gym.tables.read.from_dataframe`."""
         from cirl_gym.tables.read import from_dataframe
 
         return from_dataframe(frame, columns, options)

@@ -58,13 +58,10 @@ class OutcomeModel(Protocol):
 
 @runtime_checkable
 class ForesightModel(Protocol):
-    """What an outcome model can have beside: both answers for one action each, which a search asks for all the time.
-
-    Without it the answers for every action are asked for, twice (:func:`foresee`).
-    """
+    """What an outcome model can have beside: :func:`foresee` without the answers for every action, twice."""
 
     def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
-        """Expected next observations ``[n, d]`` and end probabilities ``[n]`` of states ``[n, S]``, actions ``[n]``."""
+        """Both answers for one action each, which a search asks for all the time."""
 
 
 def foresee(model: OutcomeModel, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:

@@ -359,10 +359,8 @@ def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataF
     whose categories are all A names in their order; missing on the last row of an episode, which has no action), and
     two flags that are 1 on the last row if the process ended there (``terminated``) or watching did (``truncated``).
 
-    Args:
-        batch: N episodes.
-        columns: what to call the columns; None: id, patient, step, action, terminated, truncated, and the features'
-            names. All of these are needed, since nothing of the batch may be lost.
+    ``columns`` says what to call them; None: id, patient, step, action, terminated, truncated, and the features' names.
+    All of these are needed, since nothing of the batch may be lost.
 
     Raises:
         ValueError: two columns would have one name, a column is not named or the features are others than the
@@ -416,10 +414,8 @@ def from_long_table(
     (the reader alone sorts those that occur). A batch comes back equal, padded to its longest episode. A CSV file
     keeps no categories; Parquet does.
 
-    Args:
-        frame: the table; rows in any order.
-        columns: which column is what; None: the default names of :func:`to_long_table`, all others being features.
-        options: of the reader, see :class:`~cirl_gym.tables.columns.TableOptions`.
+    Rows may stand in any order. ``columns`` says which column is what; None: the default names of
+    :func:`to_long_table`, all others being features.
 
     Raises:
         ValueError: the table cannot be used as it is (the reader refuses tables in which only one action is ever

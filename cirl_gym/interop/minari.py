@@ -23,7 +23,6 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import observation
 from cirl_gym.interop.episodes import (
     MINARI,
-    Episode,
     check_episode,
     from_episodes,
     load_library,
@@ -68,15 +67,11 @@ def to_minari(
     What it costs: 10,000 episodes of 18 steps on average took 26 s to write and 20 s to read on one core, and 143 MB
     of disk (1,000 of them a tenth of that); ``Batch.save`` and ``Batch.load`` took .16 s, .05 s and 1.4 MB.
 
-    Args:
-        batch: N episodes.
-        name: the data set's, ``group/name-v0`` or ``name-v0``; there must be none of that name yet.
-        feature_map: phi of the reward.
-        weights: ``[d]`` of the reward.
-        previous_action: as in :func:`~cirl_gym.interop.shown_observations`.
-        env: where the data came from, so that Minari's ``recover_environment()`` can make it again; its spaces become
-            those of the data set. Default: no environment, and a space without limits.
-        about: any of author, author_email, code_permalink, algorithm_name and description.
+    ``name`` is ``group/name-v0`` or ``name-v0``, and there must be no data set of that name yet. ``env`` is where the
+    data came from, so that Minari's ``recover_environment()`` can make it again; its spaces become those of the data
+    set (default: no environment, and a space without limits). ``about`` holds any of author, author_email,
+    code_permalink, algorithm_name and description. The other arguments are those of
+    :func:`~cirl_gym.interop.transitions`.
 
     Raises:
         ImportError: Minari, h5py or Pillow is not installed; the message says how to.
@@ -114,7 +109,17 @@ def to_minari(
             warnings.filterwarnings("ignore", message=r"`\w+` is set to None|env_spec is None", category=UserWarning)
             dataset = minari.create_dataset_from_buffers(
                 dataset_id=name,
-                buffer=[_buffer(minari, episode) for episode in episodes],
+                buffer=[
+                    minari.data_collector.EpisodeBuffer(
+                        observations=episode.obs,
+                        actions=episode.actions,
+                        rewards=episode.rewards,
+                        terminations=last & episode.terminated,
+                        truncations=last & (not episode.terminated),
+                    )
+                    for episode in episodes
+                    for last in [np.arange(len(episode.actions)) == len(episode.actions) - 1]
+                ],
                 env=env,
                 data_format="hdf5",
                 **spaces_of_data,
@@ -127,24 +132,11 @@ def to_minari(
     return dataset
 
 
-def _buffer(minari: Any, episode: Episode) -> Any:
-    ends = np.zeros((2, len(episode.actions)), dtype=np.bool_)
-    ends[:, -1] = episode.terminated, not episode.terminated
-    return minari.data_collector.EpisodeBuffer(
-        observations=episode.obs,
-        actions=episode.actions,
-        rewards=episode.rewards,
-        terminations=ends[0],
-        truncations=ends[1],
-    )
-
-
 def _spaces(batch: Batch, width: int, env: gymnasium.Env[Any, Any] | None) -> dict[str, spaces.Space[Any]]:
     if env is None:
-        d = len(batch.features)
-        high = np.concatenate([np.full(d, np.inf), np.ones(width - d)]).astype(np.float32)
-        low = np.concatenate([np.full(d, -np.inf), np.zeros(width - d)]).astype(np.float32)
-        box = spaces.Box(low, high, dtype=np.float32)
+        hot = np.arange(width) >= len(batch.features)
+        low, high = np.where(hot, 0, -np.inf), np.where(hot, 1, np.inf)
+        box = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
         return {"observation_space": box, "action_space": spaces.Discrete(batch.n_actions)}
     own, acts = env.observation_space, env.action_space
     if not isinstance(own, spaces.Box) or own.shape != (width,):
@@ -168,9 +160,7 @@ class MinariReport:
     steps: int
     """Number of actions in the batch."""
     terminated: int
-    """Episodes whose process ended."""
     truncated: int
-    """Episodes of which only watching ended."""
     both: int
     """Episodes marked as both on their last step: counted as terminated, since the process did end."""
     unmarked: int

@@ -212,10 +212,22 @@ def infer_columns(
     # The latest row of each id (all of them, if it is there twice).
     times, _ = sheet.times(time)
     last: BoolArray = np.asarray(times == pd.Series(times).groupby(sheet.codes(id)).transform("max"), dtype=np.bool_)
-    ending = _shares_ending(sheet, free, id, last)
+    # Share of the ids in which a column is empty on the last row and on no other (ids of one row do not count).
+    codes, _ = pd.factorize(sheet.cells(id))
+    known = codes >= 0
+    several = np.bincount(codes[known]) > 1
+    odd = {name: np.bincount(codes[known], (sheet.missing(name) != last)[known])[several] for name in free}
+    ending = {name: float((rows == 0).mean()) if len(rows) else 0.0 for name, rows in odd.items()}
     decided = decided or (_find_action(sheet, free, ending),)
     free = [name for name in free if name not in decided]
-    found = _find_features(sheet, free, last, ending) if features is None else list(features)
+    found = list(features or ())
+    if features is None:
+        doubts = {name: _why_no_feature(sheet, name, last, ending[name]) for name in free}
+        found = [name for name in free if not doubts[name]]
+        if len(found) < len(free) or not found:
+            why = "; ".join(f"{name!r} {doubt}" for name, doubt in doubts.items() if doubt) or "no column is left"
+            numeric = listed(found) or "none"
+            raise ValueError(f"cannot tell which columns are features: {why}. Give --features (numbers: {numeric})")
     further = [name for name in static if name not in found]
     # What was found stands in the order of the table, what was given in the order given.
     observed = [*found, *further] if features else [name for name in names if name in (*found, *further)]
@@ -266,7 +278,7 @@ def _find_group(sheet: Sheet, id: str, keys: Sequence[str]) -> str | None:
 
 
 def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
-    sheet = sheet.without_repeats()  # a row that is there twice says nothing
+    sheet = Sheet(sheet.frame[~sheet.frame.astype(str).duplicated()])  # a row that is there twice says nothing
     own = sheet.codes(id)
 
     def tells_apart(name: str) -> bool:
@@ -288,17 +300,6 @@ def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
     raise ValueError(f"cannot tell which column is the time: {why}. Give --time")
 
 
-def _shares_ending(sheet: Sheet, names: Sequence[str], id: str, last: BoolArray) -> dict[str, float]:
-    """Share of the ids in which a column is empty on the last row and on no other (ids of one row do not count)."""
-    codes, _ = pd.factorize(sheet.cells(id))
-    known = codes >= 0
-    several = np.bincount(codes[known]) > 1
-    if not several.any():
-        return dict.fromkeys(names, 0.0)
-    odd = {name: np.bincount(codes[known], (sheet.missing(name) != last)[known])[several] for name in names}
-    return {name: float((rows == 0).mean()) for name, rows in odd.items()}
-
-
 def _find_action(sheet: Sheet, free: Sequence[str], ending: dict[str, float]) -> str:
     fitting = [name for name in free if ending[name] >= _MOST and 1 <= sheet.distinct(name) <= MOST_ACTIONS]
     named = [name for name in free if _is(name, ACTION_NAMES)]
@@ -317,16 +318,6 @@ def _find_action(sheet: Sheet, free: Sequence[str], ending: dict[str, float]) ->
         why = "no column is empty on the last row of each id and only there; "
         why += f"columns of few values: {', '.join(few) or 'none'}"
     raise ValueError(f"cannot tell which column is the action: {why}. Give --action")
-
-
-def _find_features(sheet: Sheet, free: Sequence[str], last: BoolArray, ending: dict[str, float]) -> list[str]:
-    doubts = {name: _why_no_feature(sheet, name, last, ending[name]) for name in free}
-    good = [name for name in free if not doubts[name]]
-    if len(good) < len(free) or not good:
-        why = "; ".join(f"{name!r} {doubt}" for name, doubt in doubts.items() if doubt) or "no column is left"
-        numeric = listed(good) or "none"
-        raise ValueError(f"cannot tell which columns are features: {why}. Give --features (numbers: {numeric})")
-    return good
 
 
 def _why_no_feature(sheet: Sheet, name: str, last: BoolArray, ending: float) -> str:

@@ -240,46 +240,40 @@ def prepare_table(
     at least one each, and ``rng`` draws them.
 
     Raises:
-        ValueError: as :func:`from_dataframe`; or there are fewer than three groups.
+        ValueError: as :func:`from_dataframe`; or a share is not inside (0, 1), nothing is left for training, or there
+            are fewer than three groups.
     """
     options = options or TableOptions()
     episodes, report = _read(frame, columns, options)
     parts = split_groups(episodes.groups, rng, validation, test)
     batch, medians, indicators, features = fill(episodes, report.columns, parts[0], options.missing_indicator)
-    train, validation_part, test_part = (_trimmed(batch.take(part)) for part in parts)
+    train, watched, held_out = (_trimmed(batch.take(part)) for part in parts)
     unseen = sorted(set(range(train.n_actions)) - set(train.actions[train.mask].tolist()))
     warnings = [f"action {train.action_names[a]!r} is never taken in the training episodes" for a in unseen]
-    return PreparedTable(
-        train=train,
-        validation=validation_part,
-        test=test_part,
-        report=replace(report, features=features, warnings=(*report.warnings, *warnings)),
-        medians=medians,
-        indicators=indicators,
-    )
+    report = replace(report, features=features, warnings=(*report.warnings, *warnings))
+    return PreparedTable(train, watched, held_out, report, medians, indicators)
+
+
+def _trimmed(batch: Batch) -> Batch:
+    longest = int(batch.lengths.max())
+    return replace(batch, obs=batch.obs[:, : longest + 1], actions=batch.actions[:, :longest])
 
 
 def split_groups(
     groups: Sequence[str], rng: np.random.Generator, validation: float, test: float
 ) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """``[N]`` masks of training, validation and test episodes; all episodes of a group are on one side.
-
-    Raises:
-        ValueError: a share is not inside (0, 1), nothing is left for training, or there are fewer than three groups.
-    """
+    """``[N]`` masks of training, validation and test episodes; all episodes of a group are on one side."""
     if not (0 < validation < 1 and 0 < test < 1 and validation + test < 1):
-        raise ValueError(
-            f"the shares of validation and test must be positive and leave a rest, got {validation} and {test}"
-        )
+        shares = f"{validation} and {test}"
+        raise ValueError(f"the shares of validation and test must be positive and leave a rest, got {shares}")
     names = sorted(set(groups))
-    if len(names) < 3:
-        raise ValueError(
-            f"{len(names)} groups cannot be split into training, validation and test episodes: three are needed"
-        )
-    held_out = max(round(test * len(names)), 1)
-    watched = max(min(round(validation * len(names)), len(names) - held_out - 1), 1)
-    held_out = min(held_out, len(names) - watched - 1)
-    place = dict(zip([names[i] for i in rng.permutation(len(names))], range(len(names)), strict=True))
+    n = len(names)
+    if n < 3:
+        raise ValueError(f"{n} groups cannot be split into training, validation and test episodes: three are needed")
+    held_out = max(round(test * n), 1)
+    watched = max(min(round(validation * n), n - held_out - 1), 1)
+    held_out = min(held_out, n - watched - 1)
+    place = {names[i]: number for number, i in enumerate(rng.permutation(n))}
     places = np.array([place[group] for group in groups])
     in_test, in_validation = places < held_out, (places >= held_out) & (places < held_out + watched)
     return ~in_test & ~in_validation, in_validation, in_test
@@ -334,20 +328,11 @@ def _read(
     )
 
 
-def _trimmed(batch: Batch) -> Batch:
-    longest = int(batch.lengths.max())
-    return replace(batch, obs=batch.obs[:, : longest + 1], actions=batch.actions[:, :longest])
-
-
 def mixed_units(values: FloatArray, features: Sequence[str]) -> dict[str, str]:
-    """Temperatures in two units: a warning per feature, for readings ``[.., d]``.
-
-    Only columns with "temp" in their name are looked at: for other quantities the ranges of two usual units overlap, so
-    that no rule could tell units from patients.
-    """
+    """Temperatures in two units: a warning per feature, for readings ``[.., d]``."""
     warnings = {}
     for j, name in enumerate(features):
-        if "temp" not in name.lower():
+        if "temp" not in name.lower():  # the ranges of other units overlap: no rule could tell them from patients
             continue
         celsius, fahrenheit = (
             int(((values[..., j] >= low) & (values[..., j] <= high)).sum()) for low, high in (CELSIUS, FAHRENHEIT)

@@ -271,11 +271,6 @@ class Sheet:
         """R, the number of rows."""
         return len(self.frame)
 
-    def without_repeats(self) -> Sheet:
-        """The rows of which none is in every cell the same as one before it."""
-        repeats = self.frame.astype(str).duplicated()
-        return Sheet(self.frame[~repeats]) if repeats.any() else self
-
     @_once
     def cells(self, column: str) -> npt.NDArray[np.object_]:
         """``[R]`` the cells as Python objects."""
