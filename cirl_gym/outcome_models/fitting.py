@@ -27,12 +27,12 @@ from cirl_gym.outcome_models.law import (
 from cirl_gym.outcome_models.limits import UNLIMITED, HardLimits, OutcomeSpec, ResidualNoise, outcome_bounds
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.networks import (
+    CorrectingNetwork,
     CRNConfig,
     MLPConfig,
     NetworkConfig,
     RMSNConfig,
     RNNConfig,
-    correcting_network,
 )
 from cirl_gym.outcome_models.training import Progress, Watch, network_training, seeded
 from cirl_gym.types import BoolArray, FloatArray
@@ -287,6 +287,6 @@ def _uncorrected(
         columns = relative_columns(train, config.relative)
         fit, scale = without_law(fit, train, columns), np.where(columns, usual_share(train), noise)
     with seeded(seed):
-        network = correcting_network(len(train.features), train.n_actions, config.network(kind))
+        network = CorrectingNetwork(len(train.features), train.n_actions, config.network(kind))
     spec = replace(_spec(fit, train, config.relative), noise_scale=noise)
     return LearnedModel(fit.law, spec, law.end, Correction(network, fit.scaler, scale))

@@ -195,20 +195,32 @@ def with_every_action(values: Tensor, n_actions: int) -> Tensor:
 
 
 class CorrectingNetwork(nn.Module):
-    """What the networks share: an outcome head on a representation ``[.., R]`` of the history and each action.
+    """An outcome head on a representation ``[.., R]`` of the history and each action; it does not correct anything yet.
 
-    They read x_t (scaled) and the one-hot a_{t-1} at every step: an LSTM, or, without memory, x_t alone.
+    It reads x_t (scaled) and the one-hot a_{t-1} at every step: with an LSTM (CRN, RMSN, MB(h)), or, without memory
+    (MB(x)), x_t alone. First weights come from torch's global generator.
     """
 
-    outcome: nn.Sequential
-    """From ``[.., A, R + A]`` to ``[.., A, d]``; its last layer starts at zero."""
     lstm: nn.LSTM | None
     """None: without memory."""
+    balancing: nn.Sequential
+    """Of a CRN alone, as is ``treatment``: from LSTM outputs to the representation."""
 
     def __init__(self, n_features: int, n_actions: int, config: NetworkConfig) -> None:
         super().__init__()
         self.n_features, self.n_actions, self.config = n_features, n_actions, config
-        self.lstm = None
+        if isinstance(config, MLPConfig):
+            self.lstm = None
+            self.outcome = _outcome_head(n_features + n_actions, config.first, config.second, n_features)
+            return
+        self.lstm = nn.LSTM(n_features + n_actions, config.hidden, batch_first=True)
+        width, units = config.hidden, config.fully_connected
+        if isinstance(config, CRNConfig):
+            width = config.representation
+            self.balancing = nn.Sequential(nn.Dropout(config.dropout), nn.Linear(config.hidden, width), nn.ELU())
+        self.outcome = _outcome_head(width + n_actions, units, n_features)
+        if isinstance(config, CRNConfig):
+            self.treatment = nn.Sequential(nn.Linear(width, units), nn.ELU(), nn.Linear(units, n_actions))
 
     def read(self, inputs: Tensor) -> Tensor:
         """``[N, T, H]`` what is remembered of inputs ``[N, T, d + A]``: LSTM outputs from zero states, or x_t."""
@@ -218,8 +230,8 @@ class CorrectingNetwork(nn.Module):
         return hidden
 
     def represent(self, hidden: Tensor) -> Tensor:
-        """Representation ``[.., R]`` of what is remembered ``[.., H]``: the same, unless there is a layer between."""
-        return hidden
+        """Representation ``[.., R]`` of what is remembered ``[.., H]``: the same, unless there is balancing."""
+        return self.balancing(hidden) if isinstance(self.config, CRNConfig) else hidden
 
     def correction(self, representation: Tensor) -> Tensor:
         """``[.., A, d]`` what is added to the law under every action, for representations ``[.., R]``."""
@@ -227,64 +239,19 @@ class CorrectingNetwork(nn.Module):
         return corrections
 
     def side_loss(self, representation: Tensor, actions: Tensor, share: float) -> Tensor:
-        """What is added to the loss of the outcomes: nothing, unless there is balancing.
+        """What is added to the loss of the outcomes, where the share (in [0, 1)) of the training is done.
 
-        Args:
-            representation: ``[n, R]`` of the histories at which an action was taken (no padding).
-            actions: ``[n]`` the actions.
-            share: of the training that is done, in [0, 1).
+        With balancing the cross-entropy of the actions taken ``[n]``, whose gradient is reversed before it reaches the
+        representation ``[n, R]`` of the histories (no padding); else nothing.
         """
-        return representation.new_zeros(())
-
-
-class CounterfactualRecurrentNetwork(CorrectingNetwork):
-    """CRN: LSTM, balancing representation, outcome head and treatment head."""
-
-    config: CRNConfig
-
-    def __init__(self, n_features: int, n_actions: int, config: CRNConfig) -> None:
-        super().__init__(n_features, n_actions, config)
-        self.lstm = nn.LSTM(n_features + n_actions, config.hidden, batch_first=True)
-        self.balancing = nn.Sequential(
-            nn.Dropout(config.dropout), nn.Linear(config.hidden, config.representation), nn.ELU()
-        )
-        self.outcome = _outcome_head(config.representation + n_actions, config.fully_connected, n_features)
-        self.treatment = nn.Sequential(
-            nn.Linear(config.representation, config.fully_connected),
-            nn.ELU(),
-            nn.Linear(config.fully_connected, n_actions),
-        )
-
-    def represent(self, hidden: Tensor) -> Tensor:
-        """Balancing representation ``[.., R]`` of LSTM outputs ``[.., H]``."""
-        representation: Tensor = self.balancing(hidden)
-        return representation
-
-    def side_loss(self, representation: Tensor, actions: Tensor, share: float) -> Tensor:
-        """Cross-entropy of the actions taken, whose gradient is reversed before it reaches the representation."""
+        if not isinstance(self.config, CRNConfig):
+            return representation.new_zeros(())
         alpha = self.config.balance * reversal_strength(share)
         return cross_entropy(self.treatment(reverse_gradient(representation, alpha)), actions)
 
 
-class RecurrentNetwork(CorrectingNetwork):
-    """MB(h) and RMSN: LSTM and outcome head."""
-
-    def __init__(self, n_features: int, n_actions: int, config: RNNConfig) -> None:
-        super().__init__(n_features, n_actions, config)
-        self.lstm = nn.LSTM(n_features + n_actions, config.hidden, batch_first=True)
-        self.outcome = _outcome_head(config.hidden + n_actions, config.fully_connected, n_features)
-
-
-class MemorylessNetwork(CorrectingNetwork):
-    """MB(x): two layers on [scaled x_t, one-hot a_t]."""
-
-    def __init__(self, n_features: int, n_actions: int, config: MLPConfig) -> None:
-        super().__init__(n_features, n_actions, config)
-        self.outcome = _outcome_head(n_features + n_actions, config.first, config.second, n_features)
-
-
 def _outcome_head(*sizes: int) -> nn.Sequential:
-    """Linear layers with ELU between them, the last of them zero."""
+    """Linear layers with ELU between them, the last of them zero: training starts at the law."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ELU()]
@@ -293,26 +260,13 @@ def _outcome_head(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-CONFIGS: dict[NetworkKind, type[NetworkConfig]] = {
-    "crn": CRNConfig,
-    "rmsn": RMSNConfig,
-    "mb_h": RNNConfig,
-    "mb_x": MLPConfig,
-}
+CONFIGS: dict[NetworkKind, type[NetworkConfig]]
+CONFIGS = {"crn": CRNConfig, "rmsn": RMSNConfig, "mb_h": RNNConfig, "mb_x": MLPConfig}
 
 
 def kind_of(config: NetworkConfig) -> NetworkKind:
     """The kind of model that a network with these settings makes."""
     return next(kind for kind, own in CONFIGS.items() if own is type(config))
-
-
-def correcting_network(n_features: int, n_actions: int, config: NetworkConfig) -> CorrectingNetwork:
-    """A network that does not correct anything yet; first weights come from torch's global generator."""
-    if isinstance(config, CRNConfig):
-        return CounterfactualRecurrentNetwork(n_features, n_actions, config)
-    if isinstance(config, RNNConfig):
-        return RecurrentNetwork(n_features, n_actions, config)
-    return MemorylessNetwork(n_features, n_actions, config)
 
 
 class PropensityNetwork(nn.Module):

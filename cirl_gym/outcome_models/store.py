@@ -6,8 +6,8 @@ import os
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from cirl_gym.outcome_models.ends import EndHead, EndLines, end_network
-from cirl_gym.outcome_models.inputs import KINDS, NetworkKind, Scaler, Window
+from cirl_gym.outcome_models.ends import FORMULAS, EndHead, EndLines, end_network
+from cirl_gym.outcome_models.inputs import KINDS, Scaler, Window
 from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec, ResidualNoise
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
@@ -20,13 +20,7 @@ from cirl_gym.outcome_models.network_files import (
     read_model_file,
     write_model_file,
 )
-from cirl_gym.outcome_models.networks import (
-    CONFIGS,
-    NetworkConfig,
-    PropensityConfig,
-    correcting_network,
-    kind_of,
-)
+from cirl_gym.outcome_models.networks import CONFIGS, CorrectingNetwork, PropensityConfig, kind_of
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import TrainingConfig
 from cirl_gym.worlds.tumour import TumourParameters
@@ -103,46 +97,31 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
         return EnsembleModel(members, arrays["noise_scale"])
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
-    d, a = len(config["features"]), int(config["n_actions"])
-    law = LinearLaw(Window(config["order"], d, a), **_those(arrays, "law", ("intercept", "coefficients", "effects")))
-    known = _those(arrays, "spec", ("low", "high", "noise_scale", "floor", "ceiling"))
+    features, a, head = tuple(config["features"]), int(config["n_actions"]), config["end"]
+    law = LinearLaw(Window(config["order"], len(features), a), **part("law.", arrays))
     # Runs of before residuals had laws of their own have none.
     residuals = ResidualNoise(**part("residuals.", arrays)) if "residuals.mixing" in arrays else None
-    spec = OutcomeSpec(
-        tuple(config["features"]), a, **known, residuals=residuals, relative=tuple(config.get("relative", ()))
-    )
-    end = _build_end(config["end"], arrays, a)
+    relative = tuple(config.get("relative", ()))
+    spec = OutcomeSpec(features, a, **part("spec.", arrays), residuals=residuals, relative=relative)
+    low, high, noise = (arrays[f"end.{name}"] for name in ("low", "high", "noise"))
+    lines, end_layers = EndLines(low, high, noise, Scaler(**part("end.scaler.", arrays))), None
+    if head["kind"] not in FORMULAS:
+        end_layers = end_network(head["kind"], lines.width + a, head["hidden"])
+        load_module_arrays(end_layers, part("end.network.", arrays))
+        end_layers.eval()
+    end = EndHead(head["kind"], lines, head["rate"], end_layers, head["hidden"])
     if kind == "ar":
         return LearnedModel(law, spec, end)
-    network = correcting_network(d, a, _network_config(kind, config["network"]))
+    settings = {**config["network"], "training": TrainingConfig(**config["network"]["training"])}
+    if kind == "rmsn":
+        own = settings["propensity"]
+        settings["propensity"] = PropensityConfig(**{**own, "training": TrainingConfig(**own["training"])})
+    network = CorrectingNetwork(len(features), a, CONFIGS[kind](**settings))
     load_module_arrays(network, part("network.", arrays))
     network.eval()
     correction = Correction(network, Scaler(**part("scaler.", arrays)), arrays["correction_scale"])
     return LearnedModel(law, spec, end, correction)
 
 
-def _network_config(kind: NetworkKind, saved: dict[str, Any]) -> NetworkConfig:
-    settings = {**saved, "training": TrainingConfig(**saved["training"])}
-    if kind == "rmsn":
-        own = saved["propensity"]
-        settings["propensity"] = PropensityConfig(**{**own, "training": TrainingConfig(**own["training"])})
-    return CONFIGS[kind](**settings)
-
-
-def _build_end(config: dict[str, Any], arrays: Arrays, n_actions: int) -> EndHead:
-    scaler = Scaler(**_those(arrays, "end.scaler", ("mean", "scale")))
-    lines = EndLines(scaler=scaler, **_those(arrays, "end", ("low", "high", "noise")))
-    network = None
-    if config["kind"] in ("logistic", "network"):
-        network = end_network(config["kind"], lines.width + n_actions, config["hidden"])
-        load_module_arrays(network, part("end.network.", arrays))
-        network.eval()
-    return EndHead(config["kind"], lines, config["rate"], network, config["hidden"])
-
-
 def _fields(prefix: str, holder: object, names: tuple[str, ...]) -> Arrays:
     return {f"{prefix}.{name}": getattr(holder, name) for name in names}
-
-
-def _those(arrays: Arrays, prefix: str, names: tuple[str, ...]) -> Arrays:
-    return {name: arrays[f"{prefix}.{name}"] for name in names}

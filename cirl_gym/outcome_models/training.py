@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -120,11 +120,8 @@ class Watch:
 
     def within(self, name: str) -> Watch:
         """The same for a part of the work, in folders of its name."""
-        folders = {
-            key: None if folder is None else folder / name
-            for key, folder in (("checkpoints", self.checkpoints), ("log", self.log))
-        }
-        return Watch(self.on_epoch, **folders)
+        checkpoints, log = (None if folder is None else folder / name for folder in (self.checkpoints, self.log))
+        return Watch(self.on_epoch, checkpoints, log)
 
 
 class NotFiniteError(ValueError):
@@ -192,11 +189,12 @@ def train_network(
                 raise NotFiniteError(f"{error}; the weights of epoch {training.best} are kept{good}") from error
             if path:
                 training.write(path)
-            scalars({"training": training.losses[-1], "validation": training.validation[-1]}, training.done)
+            done, losses = len(training.losses), (training.losses[-1], training.validation[-1])
+            scalars(*losses, done)
             if progress is not None:
-                progress(training.done, config.epochs)
+                progress(done, config.epochs)
             if watch.on_epoch is not None:
-                watch.on_epoch(name, training.done, training.validation[-1])
+                watch.on_epoch(name, done, losses[1])
     training.end()
     if progress is not None:
         progress(config.epochs, config.epochs)
@@ -204,10 +202,10 @@ def train_network(
 
 
 @contextmanager
-def _scalars(folder: Path | None, name: str) -> Iterator[Callable[[dict[str, float], int], Any]]:
-    """Something that takes (values by label, epoch): TensorBoard, or nobody."""
+def _scalars(folder: Path | None, name: str) -> Iterator[Callable[[float, float, int], None]]:
+    """Something that takes (training loss, validation loss, epoch): TensorBoard, or nobody."""
     if folder is None:
-        yield lambda _values, _epoch: None
+        yield lambda _training, _validation, _epoch: None
         return
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -215,57 +213,53 @@ def _scalars(folder: Path | None, name: str) -> Iterator[Callable[[dict[str, flo
         raise ImportError('a TensorBoard log needs: pip install "cirl-gym[tensorboard]"') from error
     with SummaryWriter(str(folder / name)) as writer:
 
-        def write(values: dict[str, float], epoch: int) -> None:
-            for label, value in values.items():
-                writer.add_scalar(f"loss/{label}", value, epoch)
+        def write(training: float, validation: float, epoch: int) -> None:
+            writer.add_scalar("loss/training", training, epoch)
+            writer.add_scalar("loss/validation", validation, epoch)
 
         yield write
 
 
+@dataclass(eq=False)
 class _Training:
-    """A training under way: what it moves and draws from, and what happened so far."""
+    """A training under way, of the arguments of :func:`train_network`, and what happened so far."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        loss: Callable[[Tensor, float], Tensor],
-        validation_loss: Callable[[], float],
-        n_episodes: int,
-        config: TrainingConfig,
-        seed: int,
-    ) -> None:
-        self.network, self.loss, self.validation_loss = network.to(config.device), loss, validation_loss
-        self.n_episodes, self.config, self.device = n_episodes, config, torch.device(config.device)
+    network: nn.Module
+    loss: Callable[[Tensor, float], Tensor]
+    validation_loss: Callable[[], float]
+    n_episodes: int
+    config: TrainingConfig
+    seed: int
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.network.to(config.device)
+        self.cuda = torch.device(config.device).type == "cuda"
         self.optimiser = torch.optim.AdamW(
-            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.shuffler = torch.Generator().manual_seed(seed)
+        self.shuffler = torch.Generator().manual_seed(self.seed)
         self.losses: list[float] = []
-        """Mean training loss of every epoch."""
-        self.validation = [self._validate()]
+        self.validation = [self._validate(0)]
         """Validation loss before the first epoch and after every epoch."""
-        self.best, self.best_weights = 0, module_arrays(network)
+        self.best, self.best_weights = 0, module_arrays(self.network)
         """Epoch of the lowest validation loss, and the weights after it."""
-        # The first validation loss stands for the data and the first weights.
-        self.identity = {"config": asdict(config), "seed": seed, "episodes": n_episodes, "start": self.validation[0]}
-        """What the training is of; a checkpoint of another one is refused."""
-
-    @property
-    def done(self) -> int:
-        """Epochs that are done."""
-        return len(self.losses)
+        # The first validation loss stands for the data and the first weights; another training's checkpoint is refused.
+        start = self.validation[0]
+        self.identity = {"config": asdict(config), "seed": self.seed, "episodes": self.n_episodes, "start": start}
 
     @property
     def over(self) -> bool:
         """Whether every epoch is done, or too many of them brought nothing."""
-        return self.done >= self.config.epochs or self.done - self.best >= self.config.patience
+        done = len(self.losses)
+        return done >= self.config.epochs or done - self.best >= self.config.patience
 
     def epoch(self) -> None:
         """One pass in train mode, one look at the validation episodes, and the best weights so far."""
-        config, epoch = self.config, self.done + 1
+        config, epoch = self.config, len(self.losses) + 1
         self.optimiser.param_groups[0]["lr"] = config.rate(epoch)
         batch_size = min(config.batch_size, max(self.n_episodes // config.fewest_steps, 1))
-        order = torch.randperm(self.n_episodes, generator=self.shuffler).to(self.device)
+        order = torch.randperm(self.n_episodes, generator=self.shuffler).to(config.device)
         batches = torch.split(order, batch_size)
         self.network.train()
         total = 0.0
@@ -297,8 +291,11 @@ class _Training:
         what = {"identity": self.identity, "training": self.losses, "validation": self.validation, "best": self.best}
         arrays: Arrays = {"state": np.array(json.dumps(what, allow_nan=False))}
         arrays |= prefixed("network/", module_arrays(self.network)) | prefixed("kept/", self.best_weights)
-        arrays |= prefixed("generator/", self._generators()) | optimiser_arrays(self.optimiser, _MOMENTS)
-        write_arrays(path, arrays)
+        arrays["generator/shuffler"] = self.shuffler.get_state().numpy()
+        arrays["generator/torch"] = torch.default_generator.get_state().numpy()
+        if self.cuda:
+            arrays["generator/cuda"] = torch.cuda.get_rng_state(self.config.device).numpy()
+        write_arrays(path, arrays | optimiser_arrays(self.optimiser, _MOMENTS))
 
     def read(self, path: Path) -> None:
         """Put the training back to where :meth:`write` left it.
@@ -317,23 +314,16 @@ class _Training:
             states = {name: torch.from_numpy(array) for name, array in part("generator/", arrays).items()}
             self.shuffler.set_state(states["shuffler"])
             torch.default_generator.set_state(states["torch"])
-            if self.device.type == "cuda":
-                torch.cuda.set_rng_state(states["cuda"], self.device)
+            if self.cuda:
+                torch.cuda.set_rng_state(states["cuda"], self.config.device)
             load_optimiser_arrays(self.optimiser, arrays, _MOMENTS)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"the checkpoint {path} cannot be gone on with: {error}") from error
 
-    def _generators(self) -> Arrays:
-        """States of the generators (the third is the accelerator's, where there is one)."""
-        states = {"shuffler": self.shuffler.get_state(), "torch": torch.default_generator.get_state()}
-        if self.device.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state(self.device)
-        return {name: state.numpy() for name, state in states.items()}
-
-    def _validate(self, epoch: int = 0) -> float:
+    @torch.no_grad()
+    def _validate(self, epoch: int) -> float:
         self.network.eval()
-        with torch.no_grad():
-            value = self.validation_loss()
+        value = self.validation_loss()
         if not math.isfinite(value):
             raise NotFiniteError(f"training stopped after epoch {epoch}: the validation loss is {value}")
         return value

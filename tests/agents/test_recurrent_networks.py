@@ -39,7 +39,6 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.outcome_models.inputs import Scaler
-from cirl_gym.outcome_models.networks import CounterfactualRecurrentNetwork
 from cirl_gym.outcome_models.training import seeded
 
 TIGHT = {"rtol": 0, "atol": 1e-5}
@@ -184,7 +183,7 @@ def test_an_outcome_model_learns_on_what_it_predicts_step_by_step(monkeypatch, k
         states = model.start(batch.start) if t == 0 else model.advance(states, batch.actions[:, t - 1], batch.obs[:, t])
         taken = model.raw(states)[np.arange(4), batch.actions[:, t]]
         squares.append((((taken - batch.obs[:, t + 1]) / model.correction.scale) ** 2)[live])
-        if isinstance(net, CounterfactualRecurrentNetwork):
+        if kind == "crn":
             logits = net.treatment(net.represent(torch.from_numpy(states[live, size : size + hidden])))
             chosen = torch.from_numpy(batch.actions[live, t])
             losses += torch.nn.functional.cross_entropy(logits, chosen, reduction="none").tolist()

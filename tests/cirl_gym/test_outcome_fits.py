@@ -21,11 +21,10 @@ from cirl_gym.outcome_models.inputs import KINDS, Scaler, sequence_inputs
 from cirl_gym.outcome_models.law import AutoregressionConfig
 from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.outcome_models.networks import (
-    CounterfactualRecurrentNetwork,
+    CorrectingNetwork,
     PropensityConfig,
     PropensityNetwork,
     RMSNConfig,
-    correcting_network,
 )
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
@@ -69,7 +68,7 @@ def test_a_correction_that_is_only_noise_is_not_accepted(kind):
 
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_an_untrained_correction_is_zero(kind):
-    network = correcting_network(2, 3, OutcomeModelConfig().network(kind)).eval()
+    network = CorrectingNetwork(2, 3, OutcomeModelConfig().network(kind)).eval()
     correction = network.correction(network.represent(network.read(torch.ones(1, 4, 5))[0]))
     assert correction.shape == (4, 3, 2)
     assert not correction.any()
@@ -118,9 +117,7 @@ def test_episodes_of_one_action_can_be_fitted():
 
 def test_a_diverging_network_is_an_error_and_not_a_model(monkeypatch):
     train, validation = confounded(60)
-    monkeypatch.setattr(
-        CounterfactualRecurrentNetwork, "side_loss", lambda self, representation, *_: representation.sum() * np.nan
-    )
+    monkeypatch.setattr(CorrectingNetwork, "side_loss", lambda self, representation, *_: representation.sum() * np.nan)
     with pytest.raises(ValueError, match="training stopped at step 1 "):
         fit_outcome_model("crn", train, validation, brief(1), np.random.default_rng(0))
 

@@ -16,7 +16,7 @@ from cirl_gym.data.outcome_model import ForesightModel, fold, foresee
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.networks import (
-    CounterfactualRecurrentNetwork,
+    CorrectingNetwork,
     CRNConfig,
     lstm_states,
     reversal_strength,
@@ -194,7 +194,7 @@ def test_reversal_by_finite_difference():
 def test_only_what_lies_before_the_reversal_is_reversed():
     """The encoder's gradient is -alpha times the ordinary one; the head's is the ordinary one."""
     with seeded(0):
-        network = CounterfactualRecurrentNetwork(2, 3, CRNConfig(hidden=6, representation=4, balance=0.5)).eval()
+        network = CorrectingNetwork(2, 3, CRNConfig(hidden=6, representation=4, balance=0.5)).eval()
         hidden, actions = torch.randn(35, 6), torch.randint(3, (35,))
     network.side_loss(network.represent(hidden), actions, share=0.2).backward()
     turned = {name: value.grad.clone() for name, value in network.named_parameters() if value.grad is not None}
@@ -212,7 +212,7 @@ def test_only_what_lies_before_the_reversal_is_reversed():
 def test_a_head_on_a_frozen_representation_learns_the_treatments():
     train, _ = confounded(200)
     with seeded(0):
-        network = CounterfactualRecurrentNetwork(2, 2, CRNConfig())
+        network = CorrectingNetwork(2, 2, CRNConfig())
     model = _crn_on_persistence(network, train)
     hidden = model.encode(train)[:, :-1][train.mask][:, model.law.window.size :][:, :32]
     actions = torch.from_numpy(train.actions[train.mask])

@@ -12,7 +12,7 @@ from cirl_gym.outcome_models.inputs import Scaler, Window
 from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
-from cirl_gym.outcome_models.networks import CRNConfig, MLPConfig, RMSNConfig, RNNConfig, correcting_network
+from cirl_gym.outcome_models.networks import CorrectingNetwork, CRNConfig, MLPConfig, RMSNConfig, RNNConfig
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.worlds.tumour import TumourWorld
 
@@ -93,7 +93,7 @@ def random_model(kind: str, seed: int = 0) -> LearnedModel | EnsembleModel:
             "mb_h": RNNConfig(hidden=7, fully_connected=6),
             "mb_x": MLPConfig(first=7, second=6),
         }[kind]
-        network = None if config is None else correcting_network(2, 3, config)
+        network = None if config is None else CorrectingNetwork(2, 3, config)
         for module in (head, network):
             for parameter in [] if module is None else module.parameters():
                 torch.nn.init.normal_(parameter, std=0.5)
