@@ -94,12 +94,7 @@ class Search:
         return {parameter.name: choice[parameter.name] for parameter in self.parameters}
 
     def settings(self, choice: Mapping[str, float], inputs: int) -> dict[str, float]:
-        """By field what it is set to, multiples turned into sizes.
-
-        Args:
-            choice: an entry of every row.
-            inputs: C, see :func:`input_size`.
-        """
+        """By field what it is set to, multiples turned into sizes; ``inputs`` is C (:func:`input_size`)."""
         found: dict[str, float] = {}
         for parameter in self.parameters:
             value = choice[parameter.name]
@@ -110,19 +105,17 @@ class Search:
 
     def configured(self, start: OutcomeModelConfig, choice: Mapping[str, float], inputs: int) -> OutcomeModelConfig:
         """The settings of a start, with a choice put into those of the model."""
-        config = getattr(start, self.model)
+        changed = start
         for path, value in self.settings(choice, inputs).items():
-            config = _with_field(config, path.split("."), value)
-        return replace(start, **{self.model: config})
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, as in the data files."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+            nested: Any = value
+            for name in reversed((self.model, *path.split("."))):
+                nested = {name: nested}
+            changed = replaced(changed, nested, "config")
+        return changed
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Search:
-        """What :meth:`as_dict` gave, or a data file holds.
+        """What a data file holds.
 
         Raises:
             ValueError: an entry is missing or unknown.
@@ -156,33 +149,21 @@ def multiple(share: float, size: float) -> int:
     return max(math.floor(share * size + 0.5), 1)
 
 
-def config_from_dict(values: Mapping[str, Any]) -> OutcomeModelConfig:
-    """Settings from what ``dataclasses.asdict`` and JSON made of them; fields that are missing keep their defaults.
+def replaced(config: Any, values: Mapping[str, Any], where: str) -> Any:
+    """Settings with other values, as ``dataclasses.asdict`` and JSON make of them; what is missing stays as it is.
 
     Raises:
         ValueError: a field is unknown, or a value is not possible.
     """
-    config: OutcomeModelConfig = _rebuilt(OutcomeModelConfig(), values, "config")
-    return config
-
-
-def _rebuilt(default: Any, values: Mapping[str, Any], where: str) -> Any:
     changed = {}
     for name, value in values.items():
-        if not hasattr(default, name):
+        if not hasattr(config, name):
             raise ValueError(f"{where} has no field {name!r}")
-        current = getattr(default, name)
-        if is_dataclass(current):
-            value = _rebuilt(current, value, f"{where}.{name}")
+        current = getattr(config, name)
+        if is_dataclass(current) or isinstance(value, Mapping):
+            value = replaced(current, value, f"{where}.{name}")
         changed[name] = tuple(value) if isinstance(current, tuple) else value
-    return replace(default, **changed)
-
-
-def _with_field(config: Any, path: list[str], value: float) -> Any:
-    name, *rest = path
-    if not hasattr(config, name):
-        raise ValueError(f"{type(config).__name__} has no field {name!r}")
-    return replace(config, **{name: _with_field(getattr(config, name), rest, value) if rest else value})
+    return replace(config, **changed)
 
 
 @dataclass(frozen=True)
@@ -257,10 +238,6 @@ class TrialRow:
     message: str | None
     """Why training did not stay finite."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"kept" if name == "accepted" else name: value for name, value in asdict(self).items()}
-
 
 @dataclass(frozen=True)
 class Tuning:
@@ -284,10 +261,10 @@ class Tuning:
         """The settings of the best trial."""
         return self.config.table.configured(self.config.start, self.best.choice, self.inputs)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON, whole."""
         config = self.config
-        return {
+        found = {
             "schema": SCHEMA,
             "model": config.model,
             "best": self.best.number,
@@ -297,14 +274,14 @@ class Tuning:
             "sampler": config.sampler,
             "prune": config.prune,
             "seed": config.seed,
-            "search": config.table.as_dict(),
+            "search": asdict(config.table),
             "start": asdict(config.start),
-            "trials": [row.as_dict() for row in self.trials],
+            "trials": [
+                {"kept" if name == "accepted" else name: value for name, value in asdict(row).items()}
+                for row in self.trials
+            ],
         }
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write as JSON, whole."""
-        write_json(path, self.as_dict())
+        write_json(path, found)
 
 
 def read_tuned(path: str | os.PathLike[str]) -> tuple[NetworkKind, OutcomeModelConfig]:
@@ -319,7 +296,7 @@ def read_tuned(path: str | os.PathLike[str]) -> tuple[NetworkKind, OutcomeModelC
         raise ValueError(f"{path} is not the result of a search (tuning.json) of schema {SCHEMA}")
     try:
         kind: NetworkKind = load_search(found["model"]).model
-        return kind, config_from_dict(found["config"])
+        return kind, replaced(OutcomeModelConfig(), found["config"], "config")
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -12,7 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -48,6 +47,8 @@ FIRST_TRIALS = 5
 """Trials that have to be finished before another can be pruned."""
 FIRST_EPOCHS = 10
 """Epochs that every trial gets: a small learning rate begins slowly."""
+ENDED: tuple[Verdict, ...] = ("finished", "pruned", "diverged")
+"""Of trials that came to an end of their own."""
 CORRECTION = "correction"
 """The network, of those that a fit trains, whose validation loss can stop a trial."""
 _SETTINGS, _ROOT, _DIVERGED, _HOST, _PROCESS = "settings", "again", "diverged", "host", "process"
@@ -67,14 +68,17 @@ def open_study(storage: str | os.PathLike[str], name: str, settings: dict[str, A
         ValueError: the study is there and was begun with other settings, or the storage cannot be opened.
     """
     pruner = optuna.pruners.MedianPruner(FIRST_TRIALS, FIRST_EPOCHS) if prune else optuna.pruners.NopPruner()
-    with quiet():
-        try:
-            study = optuna.create_study(
-                storage=_storage(storage), study_name=name, direction="minimize", pruner=pruner, load_if_exists=True
-            )
-        # Drivers are missing, servers do not answer, files are damaged: each in its own library's way.
-        except Exception as error:
-            raise ValueError(f"the study cannot be opened in {shown(storage)!r}: {error}") from error
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        study = optuna.create_study(
+            storage=_storage(storage), study_name=name, direction="minimize", pruner=pruner, load_if_exists=True
+        )
+    # Drivers are missing, servers do not answer, files are damaged: each in its own library's way.
+    except Exception as error:
+        raise ValueError(f"the study cannot be opened in {shown(storage)!r}: {error}") from error
+    finally:
+        optuna.logging.set_verbosity(verbosity)
     wanted = json.loads(json.dumps(settings))
     begun = study.user_attrs.get(_SETTINGS)
     if begun is None:
@@ -99,10 +103,9 @@ def _differences(begun: Mapping[str, Any], wanted: Mapping[str, Any], where: str
 
 
 def _storage(storage: str | os.PathLike[str]) -> optuna.storages.BaseStorage:
-    text = os.fspath(storage)
+    text, path = os.fspath(storage), Path(storage)
     if "://" in text:
         return _database(text)
-    path = Path(text)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix in (".db", ".sqlite", ".sqlite3"):
         return _database(f"sqlite:///{path.resolve()}")
@@ -195,26 +198,18 @@ def place(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> int:
     return int(root) - sum(_ROOT in earlier.user_attrs for earlier in trials[:root])
 
 
-def requeue_stopped(study: optuna.Study) -> int:
+def requeue_stopped(study: optuna.Study) -> None:
     """Put trials that were stopped or killed on this machine back into the queue, with their combinations.
 
     A trial that runs on another machine is left alone: whether it still runs cannot be seen from here.
-
-    Returns:
-        How many.
     """
-    latest: dict[int, FrozenTrial] = {}
-    for trial in trials_of(study):
-        latest[trial.user_attrs.get(_ROOT, trial.number)] = trial
-    queued = 0
+    latest = {trial.user_attrs.get(_ROOT, trial.number): trial for trial in trials_of(study)}
     for root, trial in latest.items():
         if trial.state == TrialState.RUNNING and _is_dead(trial):
             study.tell(trial.number, state=TrialState.FAIL)
         elif verdict(trial) != "stopped":
             continue
         study.enqueue_trial(trial.params, user_attrs={_ROOT: root})
-        queued += 1
-    return queued
 
 
 def _is_dead(trial: FrozenTrial) -> bool:
@@ -223,14 +218,13 @@ def _is_dead(trial: FrozenTrial) -> bool:
     process = int(trial.user_attrs[_PROCESS])
     if process == os.getpid():  # of an earlier call: in this one nothing runs yet
         return True
-    if os.name == "nt":  # where os.kill would end the process instead of asking for it
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    if os.name != "nt":  # where os.kill would end the process instead of asking for it
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
     return False
 
 
@@ -246,25 +240,9 @@ def verdict(trial: FrozenTrial) -> Verdict:
     return verdicts[trial.state]
 
 
-def counted(study: optuna.Study) -> int:
-    """Trials that came to an end of their own: finished, pruned or diverged."""
-    return sum(verdict(trial) in ("finished", "pruned", "diverged") for trial in trials_of(study))
-
-
 def trials_of(study: optuna.Study) -> list[FrozenTrial]:
     """Every trial, by number."""
     return study.get_trials(deepcopy=False)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Optuna says warnings only, as it was before outside."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
 
 
 def tune(
@@ -299,7 +277,7 @@ def tune(
     inputs, table, tell = input_size(train), config.table, progress or (lambda _done, _total: None)
     study = open_study(storage, name or config.model, study_settings(train, validation, config), config.prune)
     requeue_stopped(study)
-    while (done := counted(study)) < config.goal:
+    while (done := sum(verdict(trial) in ENDED for trial in trials_of(study))) < config.goal:
         tell(done, config.goal)
         following = next_trial(study, table, config.sampler, config.seed)
         if following is None:
@@ -378,7 +356,7 @@ def _fingerprint(batch: Batch) -> str:
 def _row(trial: FrozenTrial, table: Search, inputs: int) -> TrialRow:
     state, known = verdict(trial), trial.user_attrs
     whole = len(trial.params) == len(table.parameters)
-    took = trial.duration.total_seconds() if trial.duration and state in ("finished", "pruned", "diverged") else None
+    took = trial.duration.total_seconds() if trial.duration and state in ENDED else None
     return TrialRow(
         number=trial.number,
         state=state,

@@ -28,11 +28,11 @@ from cirl_gym.tuning.search import (
     Parameter,
     Search,
     TuningConfig,
-    config_from_dict,
     input_size,
     load_search,
     multiple,
     read_tuned,
+    replaced,
 )
 from cirl_gym.tuning.study import study_settings, tune
 from irl.commands import explain as commands
@@ -64,6 +64,8 @@ class TestTables:
         assert search.source
         chosen = {tuple(search.combination(i).values()) for i in range(combinations)}
         assert len(chosen) == combinations
+        for index in (0, combinations - 1):  # settings that exist
+            search.configured(OutcomeModelConfig(), search.combination(index), 4)
 
     def test_sizes_are_multiples_of_the_input_and_of_the_representation(self):
         batch = batch_of([0, 1], [1, 2], n_actions=3, d=2)
@@ -75,19 +77,10 @@ class TestTables:
         assert (crn.hidden, crn.representation, crn.fully_connected, crn.dropout) == (3, 15, 8, 0.4)
         assert (crn.training.learning_rate, crn.training.batch_size) == (0.001, 64)
         assert replace(found, crn=OutcomeModelConfig().crn) == OutcomeModelConfig()
-
-    def test_both_layers_of_the_mlp_have_the_tables_size(self):
         choice = {"learning rate": 0.01, "batch size": 256, "FC units": 5}
         mlp = load_search("mb_x").configured(OutcomeModelConfig(), choice, 4).mb_x
         assert (mlp.first, mlp.second) == (20, 20)
-
-    def test_the_corners_of_every_table_are_settings_that_exist(self):
-        for kind in ("crn", "rmsn", "mb_h", "mb_x"):
-            search = load_search(kind)
-            for index in (0, search.combinations - 1):
-                search.configured(OutcomeModelConfig(), search.combination(index), 4)
-
-    def test_a_multiple_is_rounded_and_never_below_1(self):
+        # Rounded, and never below 1.
         assert [multiple(0.5, size) for size in (1, 2, 3, 4, 5)] == [1, 1, 2, 2, 3]
         assert multiple(0.1, 1) == 1
 
@@ -95,16 +88,13 @@ class TestTables:
         with pytest.raises(ValueError, match="nothing to tune for 'ar'"):
             load_search("ar")
 
-    def test_a_table_comes_back_from_json(self):
-        search = load_search("crn")
-        assert Search.from_dict(json.loads(json.dumps(search.as_dict()))) == search
-
-    def test_settings_come_back_from_json(self):
-        default = OutcomeModelConfig()
+    def test_tables_and_settings_come_back_from_json(self):
+        search, default = load_search("crn"), OutcomeModelConfig()
+        assert Search.from_dict(json.loads(json.dumps(asdict(search)))) == search
         changed = replace(default, crn=replace(default.crn, hidden=7), base=False)
-        assert config_from_dict(json.loads(json.dumps(asdict(changed)))) == changed
+        assert replaced(default, json.loads(json.dumps(asdict(changed))), "config") == changed
         with pytest.raises(ValueError, match=r"config\.crn has no field 'size'"):
-            config_from_dict({"crn": {"size": 3}})
+            replaced(default, {"crn": {"size": 3}}, "config")
 
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -114,6 +104,7 @@ class TestTables:
             ({"sampler": "grid"}, "'random' or 'tpe'"),
             ({"model": "crn"}, "for 'mb_h', not for 'crn'"),
             ({"search": Search("mb_h", (Parameter("x", ("width",), (1,)),))}, "no field 'width'"),
+            ({"search": Search("mb_h", (Parameter("x", ("hidden.width",), (1,)),))}, r"hidden has no field 'width'"),
         ],
     )
     def test_an_impossible_search_is_refused_before_it_begins(self, changes, words):
@@ -183,14 +174,7 @@ class TestTrials:
 
     def test_progress_rises_to_the_end(self, tmp_path):
         told = []
-        tune(
-            TRAIN,
-            VALIDATION,
-            config(trials=2),
-            tmp_path / "s",
-            fit=Recorded(),
-            progress=lambda *point: told.append(point),
-        )
+        tune(TRAIN, VALIDATION, config(trials=2), tmp_path / "s", fit=Recorded(), progress=lambda *at: told.append(at))
         assert told == sorted(told)
         assert told[-1] == (2, 2)
         assert {total for _, total in told} == {2}
@@ -231,14 +215,8 @@ class TestGoingOn:
         changes = {"search": load_search("mb_h"), "trials": 5}
         whole = Recorded()
         run(tmp_path / "whole", whole, **changes)
-        command = [
-            sys.executable,
-            "-c",
-            KILLED,
-            str(tmp_path / "study"),
-            str(Path(__file__).resolve().parents[1] / "helpers"),
-        ]
-        killed = subprocess.run(command, capture_output=True, text=True, check=False)
+        arguments = [tmp_path / "study", Path(__file__).resolve().parents[1] / "helpers"]
+        killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
         assert killed.returncode == 9, killed.stderr
         second = Recorded()
         found = run(tmp_path / "study", second, **changes)
@@ -284,9 +262,6 @@ class TestGoingOn:
         run(tmp_path / "study", Recorded(), trials=1)
         with pytest.raises(ValueError, match=words):
             run(tmp_path / "study", Recorded(), **changes)
-
-    def test_a_study_of_other_data_is_refused(self, tmp_path):
-        run(tmp_path / "study", Recorded(), trials=1)
         with pytest.raises(ValueError, match=r"other settings: training batch\."):
             tune(batch_of([1, 1, 1], [1, 0], [1]), VALIDATION, config(), tmp_path / "study", fit=Recorded())
 
