@@ -18,7 +18,7 @@ from agents.as_printed.mu import RollOutConfig, learn_mu, rolled_out_mu
 from agents.as_printed.policy import learn_policy, stored_policies
 from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, generator_state, set_generator
 from agents.policies.policy import StoredPolicies
-from agents.ppo.settings import WorldPPOConfig
+from agents.ppo_settings import WorldPPOConfig
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem
 from cirl_gym.files import StoredParts
@@ -81,7 +81,7 @@ def learnt_candidates(
             return learn_policy(histories(), w, config, rng, stored=training)
     else:
         # Only this solver needs a newer Gymnasium.
-        from agents.ppo.ppo import WorldPPO
+        from agents.ppo import WorldPPO
 
         trainer = WorldPPO(world, ppo or WorldPPOConfig(), rng)
         find, policies = (lambda w, _: trainer.solve(w)), trainer.stored()

@@ -28,8 +28,6 @@ except ImportError as error:
         "stable_baselines3.common.env_util.make_vec_env instead"
     ) from error
 
-_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
-"""Where Gymnasium puts what a step saw before it began the next episode."""
 _ONE_PER_ROW = ("np_random", "np_random_seed")
 """Attributes of a vector environment that hold one value for each of its rows."""
 _OF_ONE = {"observation_space": "single_observation_space", "action_space": "single_action_space"}
@@ -169,8 +167,11 @@ class NativeVecEnv(VecEnv):
                 told[i] = info | {"TimeLimit.truncated": False}
         if dones.any():
             if self._resets_itself:
+                # What the step saw before it began the next episode.
                 last_obs, last_infos = infos["final_obs"], infos.get("final_info", {})
-                infos = {name: value for name, value in infos.items() if name not in _FINAL}
+                infos = {
+                    name: value for name, value in infos.items() if name.lstrip("_") not in ("final_obs", "final_info")
+                }
             else:
                 last_obs, last_infos = obs, infos
                 obs, infos = self.env.reset(options={"reset_mask": dones})
@@ -191,10 +192,9 @@ class NativeVecEnv(VecEnv):
         return [None] * self.num_envs if frames is None else list(frames)
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """An attribute as a list with one value per row: the row's own for ``np_random``, ``np_random_seed``.
+        """An attribute, one value per row: the row's own for ``np_random`` and ``np_random_seed``, else one for all.
 
-        Any other is the vector environment's and the same for all; ``observation_space`` and ``action_space`` mean
-        those of a single environment.
+        ``observation_space`` and ``action_space`` mean those of a single environment.
         """
         value = getattr(self._owner(attr_name), _OF_ONE.get(attr_name, attr_name))
         return [value[i] if attr_name in _ONE_PER_ROW else value for i in self._get_indices(indices)]
@@ -270,21 +270,14 @@ def make_native_vec_env(
         seed: row i is seeded with ``seed + i`` at the first reset, and the action space with ``seed``.
         monitor: wrap in ``VecMonitor``, which logs returns and lengths of episodes and which ``evaluate_policy`` wants.
         step_infos: infos also for rows whose episodes go on, see :class:`NativeVecEnv`.
-        env_kwargs: arguments of the environment (``gymnasium.make_vec``), as they are; it refuses those it does not
-            know.
+        env_kwargs: of ``gymnasium.make_vec``.
 
     Raises:
         ValueError: an argument is not possible.
         TypeError: the environment has no such argument.
     """
-    native = gym.make_vec(
-        env_id,
-        num_envs=n_envs,
-        vectorization_mode="vector_entry_point",
-        autoreset_mode=AutoresetMode.SAME_STEP,
-        **env_kwargs,
-    )
-    env: VecEnv = NativeVecEnv(native, step_infos=step_infos)
+    env_kwargs["autoreset_mode"] = AutoresetMode.SAME_STEP
+    env: VecEnv = NativeVecEnv(gym.make_vec(env_id, n_envs, "vector_entry_point", **env_kwargs), step_infos=step_infos)
     if seed is not None:
         env.action_space.seed(seed)
         env.seed(seed)

@@ -18,7 +18,9 @@ from sb3_contrib import RecurrentPPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import SOLVERS, Solver
+from agents.drqn.drqn import DRQN, tumour_settings
 from agents.expert import EXPERT, successor_expert
+from agents.ppo_settings import RecurrentPPOConfig
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.features import check_weights
 from cirl_gym.files import read_json, write_json
@@ -29,8 +31,6 @@ from cirl_gym.worlds.tumour import TumourParameters
 
 ROWS = 64
 """Patients that DRQN and RecurrentPPO treat at once."""
-WATCHES = 10
-"""How often a curve looks at a policy that is being trained."""
 VERSION = 3
 """Of experts: raised whenever the same setting and seed would train another policy, or files are read otherwise."""
 ABOUT = "expert.json"
@@ -97,7 +97,7 @@ def train_expert(
     seed: int = 0,
     scale: float = 1.0,
     until: float = np.inf,
-    watches: int = WATCHES,
+    watches: int = 10,
 ) -> Solved:
     """Train a policy for one setting; :func:`save_expert` stores it.
 
@@ -120,21 +120,13 @@ def train_expert(
         raise ValueError(f"scale must be positive, got {scale}")
     if algorithm == "successor":
         return _successor(setting, watch, seed, scale)
-    # Only these two need it, and a newer Gymnasium.
-    from agents.drqn.drqn import DRQN
-    from agents.drqn.settings import tumour_settings
-    from agents.ppo.ppo import train_recurrent_ppo
-    from agents.ppo.settings import RecurrentPPOConfig
+    # Needs a newer Gymnasium than the successor agent does.
+    from agents.ppo import train_recurrent_ppo
     from agents.sb3_vec_env import make_native_vec_env
 
     horizon, usual = setting.parameters.horizon, tumour_settings()
     env = make_native_vec_env(
-        "CIRLTumour-v0",
-        ROWS,
-        seed=seed,
-        parameters=setting.parameters,
-        weights=setting.weights,
-        max_episode_steps=horizon,
+        "CIRLTumour-v0", ROWS, seed, parameters=setting.parameters, weights=setting.weights, max_episode_steps=horizon
     )
     steps = max(int((usual.total_timesteps if algorithm == "drqn" else RecurrentPPOConfig.steps) * scale), 1)
     curve = Curve(watch, steps, until, watches) if watch else None
@@ -149,32 +141,21 @@ def train_expert(
 
 
 def _successor(setting: Setting, watch: Watcher | None, seed: int, scale: float) -> Solved:
-    config = replace(
-        EXPERT,
-        episodes=max(int(EXPERT.episodes * scale), 1),
-        gradient_steps=max(int(EXPERT.gradient_steps * scale), 1),
-    )
+    episodes, updates = (max(int(number * scale), 1) for number in (EXPERT.episodes, EXPERT.gradient_steps))
+    config = replace(EXPERT, episodes=episodes, gradient_steps=updates)
     w = np.array(setting.weights)
     begun = time.perf_counter()
     expert = successor_expert(setting.parameters, w, setting.gamma, 1.0, config, np.random.default_rng(seed))
     seconds, policy = time.perf_counter() - begun, expert.agent.policy(w)
     # One sweep backwards: only its end is a policy.
-    steps = config.episodes * setting.parameters.horizon
-    curve = (Point(steps, seconds, watch(policy)),) if watch else ()
+    curve = (Point(episodes * setting.parameters.horizon, seconds, watch(policy)),) if watch else ()
     return Solved(policy, curve, expert.agent.save)
 
 
 class Curve(BaseCallback):
-    """A callback of Stable-Baselines3 that looks at the policy some times while it is trained.
+    """Looks at the policy ``watches`` times in a training of so many steps, and stops it once it is worth ``until``."""
 
-    Args:
-        watch: says what it is worth.
-        steps: of the whole training.
-        until: stop once it is worth as much.
-        watches: how often to look.
-    """
-
-    def __init__(self, watch: Watcher, steps: int, until: float = np.inf, watches: int = WATCHES) -> None:
+    def __init__(self, watch: Watcher, steps: int, until: float, watches: int) -> None:
         super().__init__()
         self._watch, self._every, self._until = watch, max(steps // watches, 1), until
         self._points: list[Point] = []
@@ -261,11 +242,7 @@ def load_expert(folder: str | os.PathLike[str]) -> tuple[Setting, Policy]:
     path = _file(Path(folder), algorithm)
     if algorithm == "successor":
         return setting, SuccessorAgent.load(path, OracleModel(setting.parameters)).policy(setting.weights)
-    if algorithm == "drqn":
-        from agents.drqn.drqn import DRQN
-
-        return setting, DRQN.load(path, device="cpu")
-    return setting, RecurrentPPO.load(path, device="cpu")
+    return setting, (DRQN if algorithm == "drqn" else RecurrentPPO).load(path, device="cpu")
 
 
 def ready_expert(

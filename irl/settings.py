@@ -11,7 +11,7 @@ from agents.as_printed.mu import RollOutConfig
 from agents.as_printed.training import HistoryTrainingConfig
 from agents.expert import EXPERT, simulator_model
 from agents.policies.cloning import CloningConfig
-from agents.ppo.settings import KNOWS_NO_RULES, WorldPPOConfig
+from agents.ppo_settings import KNOWS_NO_RULES, WorldPPOConfig
 from agents.successor.agent import SuccessorConfig, check_kappa
 from cirl_gym.data.outcomes import hint, read_outcome
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig

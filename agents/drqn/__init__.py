@@ -1,9 +1,8 @@
 """Recurrent Q-learning as a Stable-Baselines3 algorithm: network, policy, replay of whole episodes, ready settings."""
 
-from agents.drqn.drqn import DRQN, MaskedPolicy
-from agents.drqn.policy import RecurrentQPolicy
+from agents.drqn.drqn import DRQN, DRQNSettings, MaskedPolicy, paper_settings, tumour_settings
+from agents.drqn.policy import LinearRate, RecurrentQPolicy, ScaledExtractor
 from agents.drqn.replay import EpisodeReplayBuffer
-from agents.drqn.settings import DRQNSettings, LinearRate, ScaledExtractor, paper_settings, tumour_settings
 
 __all__ = [
     "DRQN",

@@ -10,17 +10,16 @@ Huber loss of Q(h_t, a_t) against y_t over all steps of all episodes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN
-from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn, Schedule
@@ -29,8 +28,10 @@ from torch.nn.functional import pad, smooth_l1_loss
 
 from agents.drqn.policy import (
     ArrayMemory,
+    LinearRate,
     RecurrentQNetwork,
     RecurrentQPolicy,
+    ScaledExtractor,
     action_masks_of,
     checked_masks,
     greedy_actions,
@@ -43,17 +44,10 @@ from cirl_gym.types import BoolArray, IntArray
 
 
 def n_step_targets(rewards: Tensor, following: Tensor, mask: Tensor, gamma: float, n: int) -> Tensor:
-    """r_t + gamma r_{t+1} + .. + gamma^m V(h_{t+m}), with m = n or as many steps as the episode still has.
+    """r_t + gamma r_{t+1} + .. + gamma^m V(h_{t+m}), with m = n >= 1 or as many steps as the episode still has.
 
-    Args:
-        rewards: ``[N, L]``.
-        following: ``[N, L]`` value of what follows each action: V(h_{t+1}), 0 where the process has ended.
-        mask: ``[N, L]`` True where there is an action.
-        gamma: discount factor.
-        n: number of rewards, at least 1.
-
-    Returns:
-        ``[N, L]``; what stands in padding means nothing.
+    All is ``[N, L]``: ``following`` is V(h_{t+1}), 0 where the process has ended, and ``mask`` True where there is an
+    action. What stands in padding means nothing.
     """
     goes_on = pad(mask[:, 1:], (0, 1))
     targets = rewards + gamma * following
@@ -65,15 +59,9 @@ def n_step_targets(rewards: Tensor, following: Tensor, mask: Tensor, gamma: floa
 def q_targets(
     q: Tensor, target_q: Tensor, batch: EpisodeBatch, gamma: float, *, n_steps: int = 1, double_q: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Targets ``[n, L]`` for the actions taken, and where they are known.
+    """Targets ``[n, L]`` for the actions taken, and where they are known; both networks' values are ``[n, L + 1, A]``.
 
-    Args:
-        q: ``[n, L + 1, A]`` of the Q-network.
-        target_q: ``[n, L + 1, A]`` of the target network.
-        batch: the episodes.
-        gamma: discount factor.
-        n_steps: rewards before the target network's value.
-        double_q: the Q-network picks the action, the target network values it.
+    With ``double_q`` the Q-network picks the action which the target network values.
     """
     best = only_allowed(q if double_q else target_q, batch.allowed).argmax(dim=2)
     following = target_q[:, 1:].gather(2, best[:, 1:, None]).squeeze(2).masked_fill(batch.terminated, 0.0)
@@ -86,15 +74,6 @@ def q_targets(
     return n_step_targets(batch.rewards, following, batch.mask, gamma, n_steps), known
 
 
-def masked_loss(values: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Mean Huber loss where ``mask`` is True; 0 with a gradient of 0 where it is so nowhere.
-
-    Indexed, not multiplied: whatever stands elsewhere, even a NaN, does not count.
-    """
-    total = smooth_l1_loss(values[mask], targets[mask], reduction="sum")
-    return total / max(int(mask.sum()), 1)
-
-
 def episode_loss(
     q_net: RecurrentQNetwork,
     target_net: RecurrentQNetwork,
@@ -104,13 +83,9 @@ def episode_loss(
     n_steps: int = 1,
     double_q: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Loss of the Q-network on a batch, and how many steps were left out.
+    """Mean Huber loss over all steps of all episodes but those whose target depends on an unknown mask; their number.
 
     The arguments are those of :func:`q_targets`, with the networks in place of their values.
-
-    Returns:
-        Mean Huber loss over all steps of all episodes, and the number of steps whose target depends on an action mask
-        that is not known.
     """
     seen = batch.seen
     q = q_net.sequence(batch.obs, seen)
@@ -120,7 +95,10 @@ def episode_loss(
     # In padding there may be anything, which is no index.
     actions = batch.actions.masked_fill(~batch.mask, 0)
     taken = q[:, :-1].gather(2, actions[..., None]).squeeze(2)
-    return masked_loss(taken, targets, batch.mask & known), (batch.mask & ~known).sum()
+    counts = batch.mask & known
+    # Indexed, not multiplied: whatever stands elsewhere, even a NaN, does not count. Without any step the loss is 0.
+    total = smooth_l1_loss(taken[counts], targets[counts], reduction="sum")
+    return total / max(int(counts.sum()), 1), (batch.mask & ~known).sum()
 
 
 def epsilon_greedy(
@@ -136,8 +114,7 @@ def epsilon_greedy(
 def generators(seed: int | None) -> dict[str, np.random.Generator]:
     """An agent's generators, one per purpose, so that drawing for one does not move another."""
     names = ("explore", "replay", "predict")
-    sequences = np.random.SeedSequence(seed).spawn(len(names))
-    return {name: np.random.default_rng(one) for name, one in zip(names, sequences, strict=True)}
+    return dict(zip(names, map(np.random.default_rng, np.random.SeedSequence(seed).spawn(len(names))), strict=True))
 
 
 SelfDRQN = TypeVar("SelfDRQN", bound="DRQN")
@@ -209,7 +186,7 @@ class DRQN(DQN):
             **others,
         )
         self.n_steps, self.double_q, self.horizon_is_terminal = n_steps, double_q, horizon_is_terminal
-        self._rngs: dict[str, np.random.Generator] | None = None
+        self._rngs = generators(self.seed)
         if _init_setup_model:
             self._setup_model()
 
@@ -227,9 +204,8 @@ class DRQN(DQN):
             "masks": has_action_masks(self.env),
         }
         super()._setup_model()
-        self.n_steps = n_steps
         # A loaded model draws on from where it was saved.
-        self._rngs = rngs or self._rngs or generators(None)
+        self.n_steps, self._rngs = n_steps, rngs
         self._begin()
 
     def set_random_seed(self, seed: int | None = None) -> None:
@@ -251,32 +227,14 @@ class DRQN(DQN):
         if self.replay_buffer.masks != self.replay_buffer_kwargs["masks"]:
             self.replay_buffer = before
             raise ValueError(f"{path}: the replay and the environment do not agree on whether there are action masks")
-        self.replay_buffer.forget_open(self.n_envs)
         self._last_obs = None
         self._begin()
 
     def _begin(self) -> None:
         """Forget the episodes under way, and hand the replay its generator."""
-        assert self._rngs is not None
         self.replay_buffer.rng = self._rngs["replay"]
         self._memory: ArrayMemory | None = None
-        self._starts: BoolArray = np.ones(self.n_envs, dtype=np.bool_)
-
-    def _setup_learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        reset_num_timesteps: bool = True,
-        tb_log_name: str = "run",
-        progress_bar: bool = False,
-    ) -> tuple[int, BaseCallback]:
-        if self._last_obs is None or reset_num_timesteps or self._memory is None:
-            self._last_obs = None  # The base resets the environments then.
-            self._begin()
-            self.replay_buffer.forget_open()
-        if has_action_masks(self.env) != self.replay_buffer_kwargs["masks"]:
-            raise ValueError("DRQN: action masks came or went: pass the environment to the constructor or to load()")
-        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+        self.replay_buffer.forget_open(self.n_envs)
 
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
         """As in Stable-Baselines3, but after a stop the environments must be reset: their last step was not stored."""
@@ -290,28 +248,15 @@ class DRQN(DQN):
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """What to do, and what to store of it: actions from 0, with masks ``[n, 1 + A]`` beside them."""
         assert self.env is not None
-        assert self._rngs is not None
         assert isinstance(self._last_obs, np.ndarray)
         masks = action_masks_of(self.env) if self.replay_buffer.masks else None
-        q, self._memory, _ = self.policy.q_values(self._last_obs, self._memory, self._starts)
+        q, self._memory, _ = self.policy.q_values(self._last_obs, self._memory, self.replay_buffer.starts)
         allowed = checked_masks(masks, *q.shape)
         epsilon, rng = 1.0 if self.num_timesteps < learning_starts else self.exploration_rate, self._rngs["explore"]
         rng.random(len(q))  # Used for nothing; with it seeds give the numbers that they gave in the first release.
         actions = epsilon_greedy(greedy_actions(q, allowed), epsilon, q.shape[1], allowed, rng)
         stored = actions[:, None] if allowed is None else np.column_stack([actions, allowed])
         return actions + int(self.action_space.start), stored
-
-    def _store_transition(
-        self,
-        replay_buffer: ReplayBuffer,
-        buffer_action: npt.NDArray[Any],
-        new_obs: npt.NDArray[Any] | dict[str, npt.NDArray[Any]],
-        reward: npt.NDArray[Any],
-        dones: npt.NDArray[Any],
-        infos: list[dict[str, Any]],
-    ) -> None:
-        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
-        self._starts = np.array(dones, dtype=np.bool_)
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Make updates on ``batch_size`` whole episodes each; none before a first episode has ended."""
@@ -353,7 +298,7 @@ class DRQN(DQN):
         allowed = checked_masks(action_masks, *q.shape)
         actions = greedy_actions(q, allowed)
         if not deterministic:
-            assert self._rngs is not None  # "predict" is its own: evaluating in between leaves training as it is.
+            # A generator of its own: evaluating in between leaves training as it is.
             actions = epsilon_greedy(actions, self.exploration_rate, q.shape[1], allowed, self._rngs["predict"])
         actions = actions + int(self.action_space.start)
         return actions if vectorised else actions.squeeze(axis=0), memory
@@ -367,22 +312,27 @@ class DRQN(DQN):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> SelfDRQN:
-        """Train for a number of environment steps; arguments as everywhere in Stable-Baselines3."""
+        """Train for a number of environment steps; arguments as everywhere in Stable-Baselines3.
+
+        Raises:
+            ValueError: the environment has got or lost action masks since the replay was made.
+        """
+        if has_action_masks(self.env) != self.replay_buffer_kwargs["masks"]:
+            raise ValueError("DRQN: action masks came or went: pass the environment to the constructor or to load()")
+        if self._last_obs is None or reset_num_timesteps or self._memory is None:
+            self._last_obs = None  # The base resets the environments then.
+            self._begin()
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_memory", "_starts"]
+        return [*super()._excluded_save_params(), "_memory"]
 
 
 class MaskedPolicy:
-    """An agent that asks its environment which actions are allowed before it acts.
+    """An agent that asks ``env.action_masks()`` of the environment it is to act in before every action.
 
     ``evaluate_policy(MaskedPolicy(model, env), env)`` of Stable-Baselines3 then works as without masks. (sb3-contrib's
     own ``evaluate_policy`` for masks does not hand the memory on, version 2.9.2.)
-
-    Args:
-        model: the agent.
-        env: the environment that will be stepped with the actions, with a method ``action_masks()``.
     """
 
     def __init__(self, model: DRQN, env: GymEnv) -> None:
@@ -397,3 +347,83 @@ class MaskedPolicy:
     ) -> tuple[npt.NDArray[Any], ArrayMemory]:
         """Actions and memory, see :meth:`agents.drqn.drqn.DRQN.predict`."""
         return self.model.predict(observation, state, episode_start, deterministic, action_masks_of(self.env))
+
+
+@dataclass(frozen=True)
+class DRQNSettings:
+    """What to train with: ``DRQN("MlpLstmPolicy", env, **arguments).learn(total_timesteps)``."""
+
+    arguments: dict[str, Any]
+    """Keyword arguments of :class:`~agents.drqn.drqn.DRQN`."""
+    n_envs: int
+    """Environments that are stepped together."""
+    total_timesteps: int
+    """Steps of all environments together."""
+
+
+def paper_settings(appendix: Literal["D", "E"] = "E") -> DRQNSettings:
+    """The paper's hyper-parameters: of the expert in the simulator (appendix E), or of policies in the world model (D).
+
+    | | D | E |
+    |---|---|---|
+    | LSTM, linear output | 128 | 128 |
+    | batch | 256 | 256 |
+    | Adam, learning rate | .001 | .001 |
+    | target network every | 100 | 200 |
+    | replay | the batch data set | 10,000 |
+    | epsilon | .9, less .00001 per iteration | .9 to 0, less .00005 per iteration |
+    | iterations | 20,000 | 40,000 |
+
+    The paper leaves open how many steps make an iteration: here one step of one environment and one update, so that
+    targets and epsilon count the same. It says "examples" where it speaks of batch and replay: here whole episodes.
+    Epsilon falls in equal steps, which in D ends the training at .7. Its squared loss and the Huber loss used here have
+    the same gradient (up to a factor that Adam takes out) for errors below 1. What it does not mention is off: no
+    double Q-learning, no clipping of gradients. D's data set is what an environment has to provide; the replay is E's.
+
+    Raises:
+        ValueError: another appendix.
+    """
+    if appendix not in ("D", "E"):
+        raise ValueError(f"appendix must be 'D' or 'E', got {appendix!r}")
+    iterations, interval, decay = (40_000, 200, 5e-5) if appendix == "E" else (20_000, 100, 1e-5)
+    # Before the first updates; the paper does not say how many.
+    learning_starts = 1_000
+    last = max(0.9 - decay * iterations, 0.0)
+    total = learning_starts + iterations
+    arguments = {
+        "learning_rate": 1e-3,
+        "buffer_size": 10_000,
+        "replay_buffer_kwargs": {"unit": "episodes"},
+        "learning_starts": learning_starts,
+        "batch_size": 256,
+        "train_freq": 1,
+        "gradient_steps": 1,
+        "double_q": False,
+        "horizon_is_terminal": True,
+        "target_update_interval": interval,
+        "exploration_initial_eps": 0.9,
+        "exploration_final_eps": last,
+        "exploration_fraction": (0.9 - last) / decay / total,
+        "max_grad_norm": float("inf"),
+        "policy_kwargs": {"lstm_hidden_size": 128, "net_arch": [], "features_extractor_class": ScaledExtractor},
+    }
+    return DRQNSettings(arguments, n_envs=1, total_timesteps=total)
+
+
+def tumour_settings() -> DRQNSettings:
+    """Settings that come near the optimum of any weights and discount factor in a few minutes on one core."""
+    arguments = {
+        "learning_rate": LinearRate(2e-3, 1e-4),
+        "buffer_size": 200_000,
+        "learning_starts": 6_400,
+        "batch_size": 32,
+        "train_freq": 1,
+        "gradient_steps": 4,
+        "horizon_is_terminal": True,
+        "target_update_interval": 3_200,
+        "exploration_initial_eps": 1.0,
+        "exploration_final_eps": 0.1,
+        "exploration_fraction": 0.7,
+        "policy_kwargs": {"lstm_hidden_size": 64, "net_arch": [64], "features_extractor_class": ScaledExtractor},
+    }
+    return DRQNSettings(arguments, n_envs=64, total_timesteps=150_000)

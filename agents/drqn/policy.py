@@ -1,14 +1,17 @@
 """The recurrent Q-network and the policy that acts with it, among the actions that an environment allows.
 
 The network goes one step at a time when acting, and through whole episodes in one pass when training. Environments are
-asked which actions are allowed in sb3-contrib's convention, a method ``action_masks()``.
+asked which actions are allowed in sb3-contrib's convention, a method ``action_masks()``. Scaled features and a learning
+rate that falls serve RecurrentPPO, too.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +20,13 @@ import torch
 from gymnasium import spaces
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import preprocess_obs
+from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, create_mlp
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch import Tensor, nn
 
 from cirl_gym.data.rules import among_allowed
+from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.types import BoolArray, IntArray
 
 Memory = tuple[Tensor, ...]
@@ -32,18 +36,24 @@ ArrayMemory = tuple[npt.NDArray[Any], ...]
 Cell = Literal["lstm", "gru"]
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Gymnasium below 1.0 warns whenever an attribute is found behind a wrapper."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*env.action_masks to get variables")
+        yield
+
+
+@_quietly()
 def has_action_masks(env: GymEnv | None) -> bool:
     """Whether an environment (or all of a vector environment) says which actions are allowed."""
-    if env is None:
-        return False
-    with _quietly():
-        return bool(is_masking_supported(env))
+    return env is not None and bool(is_masking_supported(env))
 
 
+@_quietly()
 def action_masks_of(env: GymEnv) -> npt.NDArray[np.bool_]:
     """``[n, A]`` of a vector environment, ``[A]`` of a single one."""
-    with _quietly():
-        return np.asarray(get_action_masks(env), dtype=np.bool_)
+    return np.asarray(get_action_masks(env), dtype=np.bool_)
 
 
 def checked_masks(masks: npt.ArrayLike | None, n: int, n_actions: int) -> BoolArray | None:
@@ -69,25 +79,69 @@ def greedy_actions(q: Tensor, allowed: BoolArray | None) -> IntArray:
     return best
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Gymnasium below 1.0 warns whenever an attribute is found behind a wrapper."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*env.action_masks to get variables")
-        yield
+@dataclass(frozen=True)
+class LinearRate:
+    """A learning rate that falls linearly from ``first`` to ``last``, for Stable-Baselines3 (progress 1 to 0)."""
+
+    first: float
+    last: float
+
+    def __call__(self, left: float) -> float:
+        """The rate; ``left`` goes a little below 0 in the last update, where a negative rate would unlearn."""
+        return self.last + (self.first - self.last) * max(left, 0.0)
+
+
+class ScaledExtractor(BaseFeaturesExtractor):
+    """A Box, flat, as (x - mean) / scale, so that no unit outweighs another.
+
+    Args:
+        observation_space: Box without images; with a scaler ``[d + ..]``.
+        scaler: of the first d numbers, without logarithms; what follows stays as it is. None: every number is scaled
+            from its bounds to [-1, 1], those without finite bounds stay as they are. Not for observations that are
+            normalised already (``VecNormalize``).
+
+    Raises:
+        ValueError: the space is another one, or the scaler takes logarithms.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, observation_space: spaces.Space[Any], scaler: Scaler | None = None) -> None:
+        if not isinstance(observation_space, spaces.Box) or is_image_space(observation_space):
+            raise ValueError(f"ScaledExtractor needs a Box that is no image, got {observation_space}")
+        shape = observation_space.shape
+        if scaler is None:
+            low, high = (
+                np.ravel(bound).astype(np.float64) for bound in (observation_space.low, observation_space.high)
+            )
+            bounded = np.isfinite(low) & np.isfinite(high) & (high > low)
+            # As if from -1 to 1 already where there are no bounds.
+            low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+            mean, scale = (low + high) / 2, (high - low) / 2
+        else:
+            d, others = len(scaler.mean), math.prod(shape) - len(scaler.mean)
+            if len(shape) != 1 or others < 0:
+                raise ValueError(
+                    f"ScaledExtractor needs a Box of {d} features and what follows, got {observation_space}"
+                )
+            if scaler.offset is not None and scaler.offset.any():
+                raise ValueError("ScaledExtractor takes no logarithms")
+            mean, scale = np.append(scaler.mean, np.zeros(others)), np.append(scaler.scale, np.ones(others))
+        super().__init__(observation_space, len(mean))
+        self.register_buffer("mean", torch.from_numpy(mean.astype(np.float32)))
+        self.register_buffer("scale", torch.from_numpy(scale.astype(np.float32)))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """``[n, F]``."""
+        return (observations.flatten(1).float() - self.mean) / self.scale
 
 
 class RecurrentQNetwork(nn.Module):
-    """Features, an LSTM or GRU over them, and a head for the Q-values of all actions.
+    """Features of one observation, an LSTM or GRU over them, and a head for the Q-values of all actions.
 
-    :meth:`step` and :meth:`sequence` give the same values for the same history.
-
-    Args:
-        observation_space: of the environment.
-        features_extractor: of one observation.
-        n_actions: A.
-
-    The other arguments are those of :class:`RecurrentQPolicy`.
+    :meth:`step` and :meth:`sequence` give the same values for the same history. Arguments are those of
+    :class:`RecurrentQPolicy`.
 
     Raises:
         ValueError: ``cell`` is unknown.
@@ -124,12 +178,9 @@ class RecurrentQNetwork(nn.Module):
         return (zeros,) * self.n_states
 
     def step(self, obs: Tensor, memory: Memory, starts: Tensor) -> tuple[Tensor, Memory]:
-        """Q-values ``[n, A]`` after one more observation, and the memory after it.
+        """Q-values ``[n, A]`` after one more observation ``[n, ..]``, and the memory after it.
 
-        Args:
-            obs: ``[n, ..]``.
-            memory: after the observation before.
-            starts: ``[n]`` True where the observation is the first of an episode: the memory is cleared there.
+        Where ``starts [n]`` says that the observation is an episode's first, the memory is cleared before.
         """
         features = self._features(obs)
         before = tuple(torch.where(starts[None, :, None], torch.zeros_like(part), part) for part in memory)
@@ -137,13 +188,10 @@ class RecurrentQNetwork(nn.Module):
         return self._head(hidden[:, 0], features), following if self.n_states == 2 else (following,)
 
     def sequence(self, obs: Tensor, seen: Tensor) -> Tensor:
-        """Q-values ``[n, S, A]`` along whole episodes from their first observation on; 0 in padding.
+        """Q-values ``[n, S, A]`` along whole episodes ``[n, S, ..]`` from their first observation on; 0 in padding.
 
-        Padding is left out before the network sees it, so that nothing in it can reach a value or a gradient.
-
-        Args:
-            obs: ``[n, S, ..]``.
-            seen: ``[n, S]`` True where there is an observation.
+        Padding, where ``seen [n, S]`` is False, is left out before the network sees it, so that nothing in it can reach
+        a value or a gradient.
         """
         features = self._features(obs[seen])
         inputs = features.new_zeros(*seen.shape, features.shape[-1])
@@ -170,18 +218,12 @@ class RecurrentQPolicy(BasePolicy):
     Args:
         observation_space: Box, Discrete or MultiBinary.
         action_space: Discrete.
-        lr_schedule: learning rate from the progress remaining.
         net_arch: hidden layers of the head behind the memory (default ``[64]``); empty: linear, as in the paper.
         activation_fn: between them.
-        lstm_hidden_size: units of the memory.
-        n_lstm_layers: layers of the memory.
-        cell: ``"lstm"`` or ``"gru"``.
+        lstm_hidden_size: units of the memory, whichever its cell.
         skip_connection: the head sees the current observation beside the memory.
-        features_extractor_class: of one observation.
-        features_extractor_kwargs: its arguments.
-        normalize_images: divide images by 255.
-        optimizer_class: of the Q-network.
-        optimizer_kwargs: its arguments, without the learning rate.
+
+    All other arguments are those of every policy of Stable-Baselines3.
 
     Raises:
         ValueError: ``cell`` is unknown.
@@ -242,10 +284,10 @@ class RecurrentQPolicy(BasePolicy):
         deterministic: bool = True,
         action_masks: npt.NDArray[Any] | None = None,
     ) -> tuple[npt.NDArray[Any], ArrayMemory]:
-        """Greedy actions and the memory, with the conventions of sb3-contrib's RecurrentPPO.
+        """Greedy actions for an observation or ``[n, ..]``, and the memory, as sb3-contrib's RecurrentPPO gives them.
 
         Args:
-            observation: of one environment, or ``[n, ..]``.
+            observation: of one environment or of n.
             state: what the call before returned, each array ``[layers, n, H]``; None: episodes begin.
             episode_start: ``[n]`` True where the observation is the first of an episode; None: nowhere (other than
                 where ``state`` is None).
@@ -271,34 +313,29 @@ class RecurrentQPolicy(BasePolicy):
         if state is None and episode_start is not None and not starts.all():
             told = "DRQN: no state was given although an episode is under way; its history is lost"
             warnings.warn(told, stacklevel=4)
+        memory = self.q_net.empty_memory(n)
+        if state is not None:
+            found, wanted = [np.shape(part) for part in state], [tuple(part.shape) for part in memory]
+            if found != wanted:
+                raise ValueError(f"DRQN: the state must have the shapes {wanted}, got {found}")
+            memory = tuple(torch.as_tensor(np.asarray(part), dtype=torch.float32, device=self.device) for part in state)
         with torch.no_grad():
-            memory = self._checked_memory(state, n)
             q, following = self.q_net.step(obs, memory, torch.from_numpy(starts.reshape(-1)).to(self.device))
         return q, tuple(part.cpu().numpy() for part in following), vectorised
 
-    def forward(self, obs: Tensor, deterministic: bool = True) -> Tensor:
+    def forward(self, observation: Any, deterministic: bool = True) -> Tensor:
         """Greedy actions for the first observations of episodes."""
-        return self._predict(obs, deterministic)
-
-    def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         n = len(observation)
         starts = torch.ones(n, dtype=torch.bool, device=self.device)
         q, _ = self.q_net.step(observation, self.q_net.empty_memory(n), starts)
         return q.argmax(dim=1) + int(self.action_space.start)
 
+    _predict = forward
+
     def set_training_mode(self, mode: bool) -> None:
         """Training or evaluation mode of the Q-network; the target network stays in evaluation mode."""
         self.q_net.train(mode)
         self.training = mode
-
-    def _checked_memory(self, state: ArrayMemory | None, n: int) -> Memory:
-        empty = self.q_net.empty_memory(n)
-        if state is None:
-            return empty
-        found, wanted = [np.shape(part) for part in state], [tuple(part.shape) for part in empty]
-        if found != wanted:
-            raise ValueError(f"DRQN: the state must have the shapes {wanted}, got {found}")
-        return tuple(torch.as_tensor(np.asarray(part), dtype=torch.float32, device=self.device) for part in state)
 
     def _make_network(self) -> RecurrentQNetwork:
         return RecurrentQNetwork(

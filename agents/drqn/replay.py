@@ -71,13 +71,13 @@ class EpisodeReplayBuffer(ReplayBuffer):
         buffer_size: capacity, in ``unit``.
         observation_space: Box, Discrete or MultiBinary.
         action_space: Discrete.
-        device: where batches are put.
-        n_envs: environments that are recorded at a time.
         optimize_memory_usage: must be False; observations are stored once anyway.
         handle_timeout_termination: an end with ``info["TimeLimit.truncated"]`` is no end of the process. False: every
             end counts as one (finite horizon).
         unit: ``"steps"`` (actions) or ``"episodes"``.
         masks: store which actions were allowed, see :meth:`add`.
+
+    The others are those of every replay of Stable-Baselines3.
 
     Raises:
         ValueError: an argument is not possible.
@@ -124,26 +124,26 @@ class EpisodeReplayBuffer(ReplayBuffer):
         self.n_envs = n_envs or self.n_envs
         self._open: list[list[tuple[Array, Array, Array]]] = [[] for _ in range(self.n_envs)]
 
+    @property
+    def starts(self) -> BoolArray:
+        """``[n]`` True where the next step begins an episode."""
+        return np.array([not steps for steps in self._open], dtype=np.bool_)
+
     def size(self) -> int:
         """Number of steps of whole episodes."""
         return self._steps
 
-    @property
-    def lengths(self) -> IntArray:
-        """``[E]`` number of actions of every episode, the oldest first."""
-        return np.array([len(episode.actions) for episode in self.episodes], dtype=np.int64)
-
     def add(
         self, obs: Array, next_obs: Array, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]
     ) -> None:
-        """Record one step of every environment.
+        """Record one step of each of n environments.
 
         Args:
             obs: ``[n, ..]``.
             next_obs: ``[n, ..]`` after it; the last one of an episode, not the first one of the next.
             action: ``[n]`` from 0; with masks ``[n, 1 + A]``: the action, then which were allowed.
-            reward: ``[n]``.
-            done: ``[n]``.
+            reward: ``[n]``, as ``done``.
+            done: which episodes ended.
             infos: ``TimeLimit.truncated`` says why an episode ended. With masks, ``action_mask [A]`` of an ended
                 episode says which actions would have been allowed after it.
 
@@ -159,17 +159,15 @@ class EpisodeReplayBuffer(ReplayBuffer):
             steps.append((obs[i], action[i], reward[i]))
             if done[i]:
                 self._open[i] = []
-                self.append(self._ended(steps, next_obs[i], infos[i]))
-
-    def _ended(self, steps: Sequence[tuple[Array, Array, Array]], last: Array, info: dict[str, Any]) -> Episode:
-        seen, actions, rewards = (np.stack(part) for part in zip(*steps, strict=True))
-        cut = self.handle_timeout_termination and bool(info.get("TimeLimit.truncated", False))
-        allowed: BoolArray | None = None
-        if self.masks:
-            # Asking the environment would be too late: it has begun its next episode.
-            unknown = np.zeros(actions.shape[1] - 1, dtype=np.bool_)
-            allowed = np.concatenate([actions[:, 1:], [info.get("action_mask", unknown)]]).astype(np.bool_)
-        return Episode(np.concatenate([seen, last[None]]), actions[:, 0], rewards, not cut, allowed)
+                seen, taken, rewards = (np.stack(part) for part in zip(*steps, strict=True))
+                cut = self.handle_timeout_termination and bool(infos[i].get("TimeLimit.truncated", False))
+                allowed: BoolArray | None = None
+                if self.masks:
+                    # Asking the environment would be too late: it has begun its next episode.
+                    after = infos[i].get("action_mask", np.zeros(taken.shape[1] - 1))
+                    allowed = np.concatenate([taken[:, 1:], [after]]).astype(np.bool_)
+                seen = np.concatenate([seen, next_obs[i : i + 1]])
+                self.append(Episode(seen, taken[:, 0], rewards, not cut, allowed))
 
     def append(self, episode: Episode) -> None:
         """Store an episode.
@@ -186,11 +184,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
         self._steps += steps
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> EpisodeBatch:  # type: ignore[override]
-        """Draw ``batch_size`` episodes, with replacement.
-
-        Args:
-            batch_size: n.
-            env: normalises observations and rewards, which are stored as they were.
+        """Draw ``batch_size`` episodes, with replacement; ``env`` normalises what is stored as it was.
 
         Raises:
             ValueError: no episode has ended yet.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.torch_layers import FlattenExtractor
 
-from agents.drqn.drqn import episode_loss, masked_loss, q_targets
+from agents.drqn.drqn import episode_loss, q_targets
 from agents.drqn.policy import RecurrentQNetwork
 from agents.drqn.replay import EpisodeBatch
 
@@ -84,10 +85,12 @@ def test_nothing_but_padding_is_no_nan():
 
 
 def test_the_loss_is_a_mean_over_steps():
-    values, targets = torch.tensor([[1.0, 2.0, NAN], [0.0, NAN, NAN]]), torch.zeros(2, 3)
+    """Huber: .5 and 1.5 and 0, over three steps and not over six places."""
+    values = torch.tensor([[1.0, 2.0, NAN], [0.0, NAN, NAN]])
+    net = SimpleNamespace(sequence=lambda *_: torch.nn.functional.pad(values, (0, 1))[..., None])
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    # Huber: .5 and 1.5 and 0, over three steps and not over six places.
-    assert masked_loss(values, targets, mask).item() == pytest.approx(2 / 3)
+    batch = EpisodeBatch(None, torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3), mask, None, mask)
+    assert episode_loss(net, net, batch, 0.9)[0].item() == pytest.approx(2 / 3)
 
 
 def by_hand(allowed=None, terminated=False, **rule):
@@ -106,29 +109,23 @@ def by_hand(allowed=None, terminated=False, **rule):
     return targets[0].tolist(), known[0].tolist()
 
 
-def test_one_step_targets():
+def test_targets_of_one_and_of_several_steps():
     # The Q-network picks actions 1, 0, 1: values 20, 30, 50.
     assert by_hand()[0] == [11, 17, 29]
     # The target network picks for itself: 20, 40, 60.
     assert by_hand(double_q=False)[0] == [11, 22, 34]
     assert by_hand(terminated=True)[0] == [11, 17, 4]
-
-
-def test_n_step_targets():
     # 1 + .5 * 2 + .25 * 30; 2 + .5 * 4 + .25 * 50; the last has one step left.
     assert by_hand(n_steps=2)[0] == [9.5, 16.5, 29]
     assert by_hand(n_steps=3)[0] == [1 + 1 + 1 + 0.125 * 50, 16.5, 29]
     assert by_hand(n_steps=9, terminated=True)[0] == [3, 4, 4]
 
 
-def test_forbidden_actions_are_not_in_the_maximum():
+def test_forbidden_actions_are_not_in_the_maximum_and_what_depends_on_an_unknown_mask_is_left_out():
     allowed = torch.ones(1, 4, 2, dtype=torch.bool)
     allowed[0, 1, 1] = allowed[0, 2, 0] = False
     # What follows is now 10 and 40.
     assert by_hand(allowed) == ([6, 22, 29], [True] * 3)
-
-
-def test_what_depends_on_an_unknown_mask_is_left_out():
     allowed = torch.ones(1, 4, 2, dtype=torch.bool)
     allowed[0, 3] = False
     assert by_hand(allowed)[1] == [True, True, False]

@@ -217,7 +217,7 @@ class TestHistories:
 
 class TestFrame:
     def test_the_papers_numbers(self):
-        from agents.drqn.settings import paper_settings
+        from agents.drqn.drqn import paper_settings
 
         printed, settings = HistoryTrainingConfig.paper(), paper_settings("D").arguments
         assert printed.hidden == settings["policy_kwargs"]["lstm_hidden_size"] == 128

@@ -17,7 +17,6 @@ from agents.as_printed.mu import MuLearner, learn_mu, rolled_out_mu
 from agents.as_printed.policy import LearntPolicy, QLearner, learn_policy, stored_policies
 from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Rows, _learnt_actions, _targets
 from agents.candidates import learnt_candidates
-from agents.ppo import ppo as world_ppo
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, observation, rollout
@@ -333,7 +332,7 @@ def test_recurrent_ppo_refuses_rules_before_anything_is_trained(monkeypatch):
     def train(*_arguments, **_settings):
         raise AssertionError("it was trained")
 
-    monkeypatch.setattr(world_ppo, "train_recurrent_ppo", train)
+    monkeypatch.setattr("agents.ppo.train_recurrent_ppo", train)
     with pytest.raises(ValueError, match=r"--solver recurrent_ppo .* --forbid"):
         learnt_candidates(None, problem(), "recurrent_ppo", TINY, np.random.default_rng(0), mu="rollouts")
     learnt_candidates(None, problem_of(lawful(), GAMMA), "recurrent_ppo", TINY, np.random.default_rng(0))

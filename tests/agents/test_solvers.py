@@ -11,7 +11,6 @@ import pytest
 from env_runs import new_gymnasium
 
 import agents.drqn
-import agents.ppo
 from agents import SOLVERS
 from agents.expert import noise_free_values
 from agents.solvers import (
@@ -139,7 +138,7 @@ def test_the_command_prints_the_expert_beside_the_optimum(tmp_path, capsys):
     assert "patients must be at least 2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("package", [agents, agents.drqn, agents.ppo])
+@pytest.mark.parametrize("package", [agents, agents.drqn])
 def test_what_packages_export_is_there(package):
     for name in package.__all__:
         assert getattr(package, name) is not None

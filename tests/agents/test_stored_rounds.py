@@ -15,7 +15,7 @@ from agents.as_printed.mu import learn_mu
 from agents.as_printed.policy import learn_policy
 from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, generator_state, set_generator
 from agents.candidates import learnt_candidates
-from agents.ppo.settings import WorldPPOConfig
+from agents.ppo_settings import WorldPPOConfig
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.files import StoredParts, read_arrays, write_arrays
 from cirl_gym.outcome_models.network_files import module_arrays

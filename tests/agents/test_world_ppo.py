@@ -77,7 +77,7 @@ class TestSolving:
             shapes.append(shape_of(policy))
             return np.array([float(len(shapes) == 2), 0.0])
 
-        monkeypatch.setattr("agents.ppo.ppo.rolled_out_mu", value)
+        monkeypatch.setattr("agents.ppo.rolled_out_mu", value)
         return shapes
 
     def test_the_best_policy_seen_is_the_answer(self, seen):

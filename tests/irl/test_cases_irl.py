@@ -152,7 +152,7 @@ import sys
 for name in ("imitation", "d3rlpy", "minari", "matplotlib", "pygame", "optuna", "tensorboard", "pyarrow"):
     sys.modules[name] = None  # importing it raises ImportError
 import cirl_gym, agents, irl
-import agents.drqn.drqn, agents.ppo.ppo, agents.successor.training, irl.commands.cli, irl.pipeline
+import agents.drqn.drqn, agents.ppo, agents.successor.training, irl.commands.cli, irl.pipeline
 import cirl_gym.interop, cirl_gym.tables.read
 import gymnasium as gym
 for name in ("CIRLTumour-v0", "CIRLCounterfactual-v0"):

@@ -7,7 +7,7 @@ import pytest
 from closed_simulator import SimulatorReached, close_the_simulator
 from tiny_run import tiny_demo, tiny_fit
 
-from agents.ppo.settings import WorldPPOConfig
+from agents.ppo_settings import WorldPPOConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.worlds.tumour import TumourWorld

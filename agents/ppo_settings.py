@@ -12,12 +12,12 @@ KNOWS_NO_RULES = (
     "--solver recurrent_ppo cannot be combined with --forbid: RecurrentPPO knows no action masks and would take "
     "forbidden actions; --solver successor and --solver drqn keep to the rules"
 )
-"""Why :class:`agents.ppo.ppo.WorldPPO` refuses a world with rules."""
+"""Why :class:`agents.ppo.WorldPPO` refuses a world with rules."""
 
 
 @dataclass(frozen=True)
 class RecurrentPPOConfig:
-    """How :func:`agents.ppo.ppo.train_recurrent_ppo` trains.
+    """How :func:`agents.ppo.train_recurrent_ppo` trains.
 
     One rollout holds whole episodes of every row, and one batch the whole rollout: cutting 20-step episodes into pieces
     costs memory at their seams, and many small batches of padded sequences cost most of the time.
@@ -55,7 +55,7 @@ class RecurrentPPOConfig:
 
 @dataclass(frozen=True)
 class WorldPPOConfig:
-    """How :class:`agents.ppo.ppo.WorldPPO` trains; the rest is :class:`RecurrentPPOConfig`'s.
+    """How :class:`agents.ppo.WorldPPO` trains; the rest is :class:`RecurrentPPOConfig`'s.
 
     Raises:
         ValueError: a number is out of its range, or the outcome is unknown.

@@ -20,9 +20,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from agents.as_printed.mu import RollOutConfig, rolled_out_mu
-from agents.drqn.settings import LinearRate, ScaledExtractor
+from agents.drqn.policy import LinearRate, ScaledExtractor
 from agents.policies.policy import StoredPolicies
-from agents.ppo.settings import KNOWS_NO_RULES, RecurrentPPOConfig, WorldPPOConfig
+from agents.ppo_settings import KNOWS_NO_RULES, RecurrentPPOConfig, WorldPPOConfig
 from agents.sb3_vec_env import make_native_vec_env
 from agents.successor.training import Problem
 from cirl_gym.outcome_models.inputs import Scaler
@@ -75,18 +75,15 @@ def train_recurrent_ppo(
     callback: BaseCallback | None = None,
     scaler: Scaler | None = None,
 ) -> RecurrentPPO:
-    """Train sb3-contrib's RecurrentPPO on either environment of this package.
+    """Sb3-contrib's RecurrentPPO, trained on either environment; its ``predict`` takes and returns the LSTM's state.
 
     Args:
         env: many rows at once, e.g. :func:`agents.sb3_vec_env.make_native_vec_env` with 64; its observation a ``Box``.
         gamma: discount factor in [0, 1].
-        config: how to train.
+        config: default: :class:`RecurrentPPOConfig`'s.
         seed: of the network and of the environment's first reset.
         callback: Stable-Baselines3's, e.g. to watch or to stop.
         scaler: of the observed features, for units that differ much, such as a real table's; default: as they are.
-
-    Returns:
-        The algorithm, trained; its ``predict`` takes and returns the LSTM's state.
 
     Raises:
         ValueError: gamma is out of its range.
@@ -129,12 +126,9 @@ class HorizonEnds(VecEnvWrapper):
 
 
 class BestPolicy(BaseCallback):
-    """Looks at the policy while it is trained, and answers with the best one that it saw.
+    """Looks at the policy before its first update and after ``every`` steps, and answers with the best that it saw.
 
-    Args:
-        value: what a policy is worth.
-        every: steps between two looks; the first one is before any update.
-        start: whose network the training begins with; None: the algorithm's own.
+    With ``start`` the training begins with that policy's network.
     """
 
     def __init__(
@@ -232,12 +226,8 @@ class WorldPPO:
         def policy(w: FloatArray, found: dict[str, npt.NDArray[Any]]) -> RecurrentActorCriticPolicy:
             env = self._env(w)
             with torch.random.fork_rng(devices=[]):  # first weights are drawn from torch's own generator
-                again = WarningLstmPolicy(
-                    env.observation_space,
-                    env.action_space,
-                    lambda _: 0.0,
-                    **policy_arguments(self._settings, self._scaler),
-                )
+                arguments = policy_arguments(self._settings, self._scaler)
+                again = WarningLstmPolicy(env.observation_space, env.action_space, lambda _: 0.0, **arguments)
             load_module_arrays(again, found)
             self._last = again
             return again
