@@ -1,11 +1,12 @@
-"""The recurrent Q-learner as a Stable-Baselines3 algorithm (its memory also in test_recurrent_networks.py)."""
+"""The recurrent Q-learner as a Stable-Baselines3 algorithm (its memory also in test_recurrent_networks.py).
+
+Scaled features, the ready settings, and how near they come to the exact optimum, too.
+"""
 
 from __future__ import annotations
 
-import warnings
 from itertools import product
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -18,8 +19,13 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
-from agents.drqn import DRQN, LinearRate, MaskedPolicy, ScaledExtractor
+from agents.drqn import DRQN, LinearRate, MaskedPolicy, ScaledExtractor, paper_settings, tumour_settings
 from agents.drqn.drqn import epsilon_greedy
+from agents.expert import noise_free_values
+from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.worlds import tumour
+from cirl_gym.worlds.exact import optimum
+from cirl_gym.worlds.tumour import TumourParameters
 
 
 def counting(n=2, kind=Counting, **arguments):
@@ -30,16 +36,19 @@ def parameters(model):
     return torch.cat([p.detach().flatten() for p in model.policy.parameters()]).numpy()
 
 
-def walk(model, episode, **arguments):
+def everything(replay):
+    """The whole replay as one batch, and the lengths of its episodes."""
+    batch = replay.batch(np.arange(len(replay.episodes)))
+    return batch, batch.mask.sum(1).tolist()
+
+
+def walk(model, episode):
     """Q-values step by step along observations ``[S, ..]``, as when acting."""
     found, state = [], None
     for t, obs in enumerate(episode):
         q, state, _ = model.policy.q_values(obs[None], state, np.array([t == 0]))
         found.append(q[0].numpy())
     return np.array(found)
-
-
-# A small problem whose Q-values are known.
 
 
 @pytest.mark.parametrize(
@@ -70,11 +79,11 @@ def test_known_q_values_are_found(arguments):
     assert action == (0 if expected[0][0] > 0.5 else 1)
 
 
-# A task that needs memory (:class:`drqn_envs.Recall`): with it everything can be had, without it provably one half.
-
-
 def earned(algorithm, policy, steps, total, seed, **arguments):
-    """What a trained agent gets: both cues once, nothing is random."""
+    """What a trained agent gets where a cue is to be remembered (:class:`drqn_envs.Recall`): both once, without chance.
+
+    With memory everything can be had, without it provably one half.
+    """
     model = algorithm(
         policy,
         DummyVecEnv([lambda: Recall(steps)] * 16),
@@ -114,9 +123,6 @@ def test_its_memoryless_twin_gets_one_half_at_most(seed):
     assert earned(DQN, "MlpPolicy", 10, 30_000, seed, batch_size=128) <= 0.5
 
 
-# Memory: acting, learning, starts of episodes.
-
-
 def test_learning_sees_the_values_that_acting_saw():
     model = small_drqn(counting(3), learning_starts=10**6)
     acted = []
@@ -130,16 +136,12 @@ def test_learning_sees_the_values_that_acting_saw():
     model.policy.q_values = spy
     model.learn(3 * 60)
     found = {tuple(o[:2]): q for obs, qs in acted for o, q in zip(obs, qs, strict=True)}
-    batch = model.replay_buffer.batch(np.arange(len(model.replay_buffer.episodes)))
-    lengths = model.replay_buffer.lengths
-    assert set(lengths.tolist()) == {1, 3, 20}
-    q = model.q_net.sequence(batch.obs, batch.seen).detach().numpy()
-    steps = 0
-    for i, k in enumerate(lengths.tolist()):
-        for t in range(k):
-            np.testing.assert_allclose(q[i, t], found[tuple(batch.obs[i, t, :2].tolist())], atol=1e-5)
-            steps += 1
-    assert steps == model.replay_buffer.size() > 100
+    batch, lengths = everything(model.replay_buffer)
+    assert set(lengths) == {1, 3, 20}
+    assert sum(lengths) == model.replay_buffer.size() > 100
+    seen = [found[tuple(obs[:2].tolist())] for obs in batch.obs[:, :-1][batch.mask]]
+    q = model.q_net.sequence(batch.obs, batch.seen)[:, :-1][batch.mask].detach().numpy()
+    np.testing.assert_allclose(q, seen, rtol=0, atol=1e-5)
 
 
 def test_calls_without_a_state():
@@ -153,13 +155,8 @@ def test_calls_without_a_state():
     with pytest.raises(ValueError, match="shapes"):
         model.predict(obs[:1], state)
     single, state = model.predict(obs[0], deterministic=True)
-    assert single.shape == ()
-    assert state[0].shape == (1, 1, 8)
-    assert single == actions[0]
+    assert (single.shape, state[0].shape, single) == ((), (1, 1, 8), actions[0])
     assert model.policy(torch.from_numpy(obs)).tolist() == actions.tolist()
-
-
-# Chance.
 
 
 def test_every_row_tosses_its_own_coin():
@@ -183,19 +180,15 @@ def test_exploring_draws_uniformly_among_what_is_allowed():
         assert [np.mean(rows[rows >= 0] == a) for a in range(3)] == pytest.approx(shares, abs=0.02)
 
 
+@pytest.mark.filterwarnings("ignore:Training and eval env")
 def test_same_seed_same_bytes_and_evaluating_changes_nothing():
     def learnt(seed, callback=None):
         return parameters(small_drqn(counting(), seed=seed).learn(160, callback))
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Training and eval env")
-        evaluated = learnt(0, EvalCallback(counting(1), eval_freq=20, deterministic=False, verbose=0))
+    evaluated = learnt(0, EvalCallback(counting(1), eval_freq=20, deterministic=False, verbose=0))
     first = learnt(0)
     assert first.tobytes() == evaluated.tobytes()
     assert first.tobytes() != learnt(1).tobytes()
-
-
-# Going on.
 
 
 def test_learning_in_two_parts_is_learning_in_one():
@@ -222,8 +215,8 @@ def test_an_interrupted_episode_does_not_go_on_in_the_replay(reset):
     # Lengths 1, 3 and then 20, of which six steps were taken and are forgotten.
     model.learn(60, reset_num_timesteps=reset)
     model.learn(30)
-    batch = model.replay_buffer.batch(np.arange(len(model.replay_buffer.episodes)))
-    for row, k in enumerate(batch.mask.sum(1).tolist()):
+    batch, lengths = everything(model.replay_buffer)
+    for row, k in enumerate(lengths):
         assert batch.obs[row, : k + 1, 1].tolist() == list(range(k + 1))
         assert len(set(batch.obs[row, : k + 1, 0].tolist())) == 1
 
@@ -248,19 +241,13 @@ def test_saving_and_loading(tmp_path):
     for one in (model, loaded):
         one.learn(80, reset_num_timesteps=False)
     assert parameters(model).tobytes() == parameters(loaded).tobytes()
-    alone = DRQN.load(tmp_path / "model", device="cpu")
-    alone.predict(many)
-
-
-def test_another_number_of_environments_after_loading(tmp_path):
-    model = small_drqn(counting(3)).learn(90)
-    model.save(tmp_path / "model")
-    model.save_replay_buffer(tmp_path / "replay")
-    loaded = DRQN.load(tmp_path / "model", env=counting(1), device="cpu")
-    loaded.load_replay_buffer(tmp_path / "replay")
-    before = loaded.replay_buffer.size()
-    loaded.learn(48, reset_num_timesteps=False)
-    assert loaded.replay_buffer.size() == before + 48
+    DRQN.load(tmp_path / "model", device="cpu").predict(many)
+    # With another number of environments, too: whole episodes of 1, 3 and 20 steps, twice.
+    other = DRQN.load(tmp_path / "model", env=counting(1), device="cpu")
+    other.load_replay_buffer(tmp_path / "replay")
+    before = other.replay_buffer.size()
+    other.learn(48, reset_num_timesteps=False)
+    assert other.replay_buffer.size() == before + 48
 
 
 def test_a_policy_saved_by_itself(tmp_path):
@@ -273,9 +260,6 @@ def test_a_policy_saved_by_itself(tmp_path):
     np.testing.assert_array_equal(policy.predict(obs)[0], model.predict(obs, deterministic=True)[0])
 
 
-# Action masks.
-
-
 @pytest.mark.parametrize("start", [0, 3])
 @pytest.mark.parametrize("told", [True, False])
 def test_forbidden_actions_are_never_taken(start, told):
@@ -283,8 +267,6 @@ def test_forbidden_actions_are_never_taken(start, told):
     envs = counting(2, Forbidding, start=start, tell_last=told)
     model = small_drqn(envs, exploration_initial_eps=0.7, n_steps=2).learn(200)
     batch = model.replay_buffer.sample(16)
-    assert int(batch.actions[batch.mask].min()) >= 0
-    assert int(batch.actions[batch.mask].max()) <= 3
     taken = batch.allowed[:, :-1].gather(2, batch.actions[..., None]).squeeze(2)
     assert taken[batch.mask].all()
     assert (model.logger.name_to_value["train/unknown_masks"] > 0) == (not told)
@@ -316,25 +298,15 @@ def test_masks_that_come_or_go_are_refused(tmp_path):
         alone.learn(10)
 
 
-# Beside the rest of Stable-Baselines3.
-
-
-class Eight(gym.Env):
+class Eight(Counting):
     """Episodes of 8 steps with any observations; nothing to learn."""
 
-    action_space = spaces.Discrete(2)
-
     def __init__(self, space):
+        super().__init__((8,))
         self.observation_space = space
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        self.t += 1
-        return self.observation_space.sample(), 0.0, self.t == 8, False, {}
+    def _see(self):
+        return self.observation_space.sample()
 
 
 @pytest.mark.parametrize(
@@ -350,8 +322,7 @@ def test_kinds_of_observations(space, more):
     envs = DummyVecEnv([lambda: Monitor(Eight(space))] * 2)
     model = small_drqn(envs, policy_kwargs=SMALL | more, gradient_steps=-1).learn(40)
     assert model._n_updates > 0
-    mean, _ = evaluate_policy(model, envs, n_eval_episodes=2)
-    assert mean == 0
+    assert evaluate_policy(model, envs, n_eval_episodes=2)[0] == sum(range(1, 9))
 
 
 def test_normalised_environments():
@@ -366,14 +337,11 @@ def test_normalised_environments():
     evaluate_policy(model, envs, n_eval_episodes=3)
 
 
+@pytest.mark.filterwarnings("ignore:Training and eval env")
 def test_callbacks_logs_and_schedules(tmp_path):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Training and eval env")
-        watch = EvalCallback(counting(1), eval_freq=50, best_model_save_path=str(tmp_path), verbose=0)
-        model = small_drqn(
-            counting(1), learning_rate=LinearRate(1e-3, 1e-4), train_freq=(1, "episode"), tensorboard_log=None
-        )
-        model.learn(160, CallbackList([watch]), log_interval=1)
+    watch = EvalCallback(counting(1), eval_freq=50, best_model_save_path=str(tmp_path), verbose=0)
+    model = small_drqn(counting(1), learning_rate=LinearRate(1e-3, 1e-4), train_freq=(1, "episode"))
+    model.learn(160, CallbackList([watch]), log_interval=1)
     assert 1 <= watch.last_mean_reward <= 210
     assert (tmp_path / "best_model.zip").exists()
     assert model.logger.name_to_value["train/loss"] >= 0
@@ -389,11 +357,10 @@ def test_the_native_vector_environment():
     model = small_drqn(envs, policy_kwargs=kwargs, horizon_is_terminal=True).learn(480)
     assert isinstance(envs, VecMonitor)
     assert evaluate_policy(model, envs, n_eval_episodes=8)[0] < 0
-    lengths = model.replay_buffer.lengths
-    assert lengths.max() == 20
+    batch, lengths = everything(model.replay_buffer)
+    assert max(lengths) == 20
     # With a finite horizon every episode ends.
-    batch = model.replay_buffer.batch(np.arange(len(lengths)))
-    np.testing.assert_array_equal(batch.terminated.sum(1), np.ones(len(lengths)))
+    assert (batch.terminated.sum(1) == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -409,8 +376,78 @@ def test_the_native_vector_environment():
 def test_an_agent_that_cannot_be(arguments, told):
     with pytest.raises(ValueError, match=told):
         small_drqn(Counting(), **arguments)
-
-
-def test_other_action_spaces_are_refused():
     with pytest.raises(AssertionError, match="Discrete"):
         small_drqn(Counting(action_space=spaces.MultiDiscrete([2, 2])))
+
+
+def test_bounds_scale_observations():
+    space = spaces.Box(np.array([0, -np.inf, 5]), np.array([10, np.inf, 5]), dtype=np.float64)
+    extractor = ScaledExtractor(space)
+    # From its bounds to [-1, 1]; without bounds, and where there is nothing to scale, as it is.
+    assert extractor(torch.tensor([[0.0, 7.0, 5.0], [10.0, -7.0, 5.0]])).tolist() == [[-1, 7, 5], [1, -7, 5]]
+    for other in (spaces.Discrete(3), spaces.Box(0, 255, (3, 36, 36), np.uint8)):
+        with pytest.raises(ValueError, match="needs a Box that is no image"):
+            ScaledExtractor(other)
+
+
+def test_a_scaler_scales_the_features_and_leaves_what_follows():
+    scaler = Scaler(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
+    extractor = ScaledExtractor(spaces.Box(-9, 9, (3,)), scaler)
+    assert extractor(torch.tensor([[3.0, -2.0, 5.0]])).tolist() == [[1, -1, 5]]
+    with pytest.raises(ValueError, match="Box of 2 features and what follows"):
+        ScaledExtractor(spaces.Box(-9, 9, (1,)), scaler)
+    with pytest.raises(ValueError, match="no logarithms"):
+        ScaledExtractor(spaces.Box(-9, 9, (3,)), Scaler(scaler.mean, scaler.scale, np.array([0.0, 1.0])))
+
+
+def test_the_papers_settings():
+    settings = paper_settings()
+    given = settings.arguments
+    model = DRQN("MlpLstmPolicy", "CIRLTumour-v0", seed=0, device="cpu", **given)
+    assert model.q_net.memory.hidden_size == 128
+    assert len(model.q_net.head) == 1
+    assert (model.batch_size, model.buffer_size, model.target_update_interval) == (256, 10_000, 200)
+    assert model.replay_buffer.unit == "episodes"
+    # .9, .00005 less per step: 0 after 18,000 of 41,000.
+    left = lambda step: 1 - step / settings.total_timesteps  # noqa: E731
+    assert model.exploration_schedule(left(0)) == 0.9
+    assert model.exploration_schedule(left(1000)) == pytest.approx(0.85)
+    assert model.exploration_schedule(left(18_000)) == pytest.approx(0, abs=1e-9)
+    other = paper_settings("D")
+    assert (other.arguments["exploration_final_eps"], other.arguments["target_update_interval"]) == (0.7, 100)
+    with pytest.raises(ValueError, match="appendix"):
+        paper_settings("F")
+
+
+@new_gymnasium
+def test_settings_for_the_tumour():
+    from agents.sb3_vec_env import make_native_vec_env
+
+    settings = tumour_settings()
+    envs = make_native_vec_env("CIRLTumour-v0", settings.n_envs, seed=0)
+    model = DRQN("MlpLstmPolicy", envs, seed=0, device="cpu", **settings.arguments)
+    before = parameters(model)
+    model.learn(model.learning_starts + 2 * settings.n_envs)
+    assert model._n_updates == 2 * model.gradient_steps
+    assert (before != parameters(model)).any()
+    assert [settings.arguments["learning_rate"](left) for left in (1, 0, -0.1)] == pytest.approx([2e-3, 1e-4, 1e-4])
+
+
+@new_gymnasium
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("weights", "gamma", "within"), [((-0.3, -0.7), 0.99, 0.1), ((-0.7, -0.3), 0.99, 0.1), ((-0.3, -0.7), 0.5, 0.02)]
+)
+def test_the_optimum_is_near(weights, gamma, within):
+    from agents.sb3_vec_env import make_native_vec_env
+
+    settings, given = tumour_settings(), TumourParameters()
+    envs = make_native_vec_env("CIRLTumour-v0", settings.n_envs, seed=0, weights=weights)
+    model = DRQN("MlpLstmPolicy", envs, gamma=gamma, seed=0, device="cpu", **settings.arguments)
+    model.learn(settings.total_timesteps)
+    starts = tumour.draw_start(given, 24, np.random.default_rng(5)).astype(np.float32).astype(np.float64)
+    best = optimum(given, starts, [(weights, gamma)]).values[:, 0]
+    short = best - noise_free_values(model, given, starts, weights, gamma)
+    # The simulator's rewards are of float32 observations.
+    assert short.min() > -1e-4
+    assert short.mean() < within

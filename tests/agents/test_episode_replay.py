@@ -34,7 +34,6 @@ def test_the_oldest_episodes_leave_whole():
         buffer.append(episode(number, steps))
     # 4 + 3 + 3 = 10 are full; 5 more push out the first two, 1 more fits nowhere else.
     assert read(buffer) == [(2, 3), (3, 5), (4, 1)]
-    assert buffer.lengths.tolist() == [3, 5, 1]
     assert buffer.size() == 9
     buffer.append(episode(5, 10))
     assert read(buffer) == [(5, 10)]
@@ -85,10 +84,8 @@ def recorded(capacity, steps, n_envs=3, **arguments):
 
 
 def test_no_pair_crosses_an_episode_however_often_the_capacity_was_overwritten():
-    capacity = 200
-    buffer = recorded(capacity, 3 * capacity)
-    assert 3 * 3 * capacity > 3 * buffer.size() > 0
-    assert buffer.size() <= capacity
+    buffer = recorded(200, 3 * 200)
+    assert 0 < buffer.size() <= 200
     buffer.rng = np.random.default_rng(0)
     lengths = set()
     for _ in range(1000):
@@ -107,32 +104,25 @@ def test_no_pair_crosses_an_episode_however_often_the_capacity_was_overwritten()
     assert lengths == {1, 3, 20}
 
 
-def test_the_horizon_can_count_as_an_end():
-    batch = recorded(1000, 100, handle_timeout_termination=False).sample(32)
-    np.testing.assert_array_equal(batch.terminated.sum(1), np.ones(32))
-
-
-def test_actions_are_those_of_the_episode():
-    buffer = recorded(1000, 24, n_envs=1)
+def test_actions_are_those_of_the_episode_and_the_horizon_can_count_as_its_end():
     # Episodes of 1, 3 and 20 steps; actions alternate from 0 without a break.
-    batch = buffer.batch(np.arange(3))
-    taken = np.concatenate([batch.actions[i][batch.mask[i]] for i in range(3)])
-    assert taken.tolist() == [step % 2 for step in range(24)]
+    batch = recorded(1000, 24, n_envs=1, handle_timeout_termination=False).batch(np.arange(3))
+    assert batch.actions[batch.mask].tolist() == [step % 2 for step in range(24)]
+    assert batch.terminated.sum(1).tolist() == [1, 1, 1]
 
 
 def test_what_has_not_ended_is_not_sampled_and_can_be_forgotten():
+    with pytest.raises(ValueError, match="no whole episode"):
+        recorded(1000, 0).sample(2)
     buffer = recorded(1000, 10, n_envs=1)
     assert buffer.size() == 4
+    assert not buffer.starts.any()
     buffer.forget_open()
+    assert buffer.starts.all()
     row = np.zeros((1, 3), dtype=np.float32)
     buffer.add(row, row + 1, np.array([0]), np.array([0.0]), np.array([True]), [{}])
     # The new episode begins with its own first step.
-    assert buffer.lengths.tolist() == [1, 3, 1]
-
-
-def test_an_empty_replay_says_so():
-    with pytest.raises(ValueError, match="no whole episode"):
-        recorded(1000, 0).sample(2)
+    assert [steps for _, steps in read(buffer)] == [1, 3, 1]
 
 
 def test_stored_masks():

@@ -12,6 +12,7 @@ The networks are those of :mod:`recurrent_networks`. Not everything is asked of 
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from dataclasses import replace
 
@@ -44,22 +45,19 @@ from cirl_gym.outcome_models.training import seeded
 TIGHT = {"rtol": 0, "atol": 1e-5}
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
-def network(request) -> Recurrent:
-    return NETWORKS[request.param]()
+@functools.cache
+def made(name: str) -> Recurrent:
+    return NETWORKS[name]()
 
 
-@pytest.fixture(scope="module", params=POLICIES)
-def actor(request) -> tuple[str, Recurrent]:
-    return request.param, POLICIES[request.param]()
+each_network = pytest.mark.parametrize("name", NETWORKS)
+each_policy = pytest.mark.parametrize("name", POLICIES)
 
 
-# Memory is carried, and missed when it is lost.
-
-
-def test_two_pasts_with_the_same_last_observations_differ(network):
+@each_network
+def test_two_pasts_with_the_same_last_observations_differ(name):
     """Only x_0 to x_2 differ, which are longer ago than any window of lags reaches."""
-    batch = episodes(7, 7)
+    network, batch = made(name), episodes(7, 7)
     obs, actions = batch.obs.copy(), batch.actions.copy()
     obs[1], actions[1] = obs[0], actions[0]
     obs[1, :3] += 2
@@ -68,10 +66,9 @@ def test_two_pasts_with_the_same_last_observations_differ(network):
         assert np.abs(values[0, 6] - values[1, 6]).max() > 1e-4
 
 
-def test_the_rollout_loop_carries_the_memory(actor):
-    _, network = actor
-    model = random_model("mb_h")
-    world = CounterfactualWorld(model, episodes(*[1] * 8, seed=2).start, 20)
+@each_policy
+def test_the_rollout_loop_carries_the_memory(name):
+    network, world = made(name), CounterfactualWorld(random_model("mb_h"), episodes(*[1] * 8, seed=2).start, 20)
     played = rollout(world, network.policy, 8, np.random.default_rng(0))
     best = np.where(played.mask, network.whole(played).argmax(axis=2), 0)
     assert len(np.unique(best)) > 1
@@ -82,9 +79,9 @@ def test_the_rollout_loop_carries_the_memory(actor):
     np.testing.assert_array_equal(act_along(network.policy, batch), best)
 
 
-def test_a_lost_memory_is_noticed(actor):
-    name, network = actor
-    seen = shown(episodes(5, 5, seed=3), 2)
+@each_policy
+def test_a_lost_memory_is_noticed(name):
+    network, seen = made(name), shown(episodes(5, 5, seed=3), 2)
     assert seen[:, 2:].any(axis=1).all()
     goes_on = np.zeros(2, dtype=np.bool_)
     if name == "successor":
@@ -103,11 +100,10 @@ def test_a_lost_memory_is_noticed(actor):
         network.policy.predict(seen, state, goes_on)
 
 
-# Memory is cleared where an episode begins.
-
-
-def test_an_episode_that_begins_forgets_the_one_before(network):
+@each_network
+def test_an_episode_that_begins_forgets_the_one_before(name):
     """Row 0 has episodes of 3 steps and then of 17, row 1 one of 20."""
+    network = made(name)
     first, long, later = episodes(3, seed=4), episodes(20, seed=5), episodes(17, seed=6)
 
     def run(first):
@@ -128,11 +124,9 @@ def test_an_episode_that_begins_forgets_the_one_before(network):
     np.testing.assert_allclose(one[:, 1], stepped(network, long)[0], **TIGHT)
 
 
-# What acts is what was trained.
-
-
-def test_step_by_step_is_the_pass_over_whole_episodes(network):
-    batch = episodes(20, 7, 1, 12)
+@each_network
+def test_step_by_step_is_the_pass_over_whole_episodes(name):
+    network, batch = made(name), episodes(20, 7, 1, 12)
     values = stepped(network, batch)[batch.mask]
     assert np.ptp(values, axis=0).max() > 0.01
     np.testing.assert_allclose(values, network.whole(batch)[batch.mask], **TIGHT)
@@ -160,11 +154,13 @@ def test_recurrent_ppo_updates_on_what_it_acted_with():
         assert logs[live].std() > 0.01
 
 
+def network_and_loss(network, loss):
+    return copy.deepcopy(network), loss().item()
+
+
 def test_cloning_learns_on_the_probabilities_it_acts_with(monkeypatch):
     batch = episodes(9, 1, 20, 4)
-    net, loss = training_loss(
-        monkeypatch, "cloning", batch, lambda network, loss: (copy.deepcopy(network), loss().item())
-    )
+    net, loss = training_loss(monkeypatch, "cloning", batch, network_and_loss)
     policy = CloningPolicy(net, Scaler.from_batch(batch), np.random.default_rng(0))
     logs = log_softmax(stepped(Recurrent(policy.act, policy.log_probabilities), batch), axis=2)
     taken = np.take_along_axis(logs, batch.actions[..., None], axis=2)[..., 0]
@@ -174,7 +170,7 @@ def test_cloning_learns_on_the_probabilities_it_acts_with(monkeypatch):
 @pytest.mark.parametrize("kind", ["crn", "rmsn", "mb_h"])
 def test_an_outcome_model_learns_on_what_it_predicts_step_by_step(monkeypatch, kind):
     batch = episodes(9, 1, 20, 4)
-    net, loss = training_loss(monkeypatch, kind, batch, lambda network, loss: (copy.deepcopy(network), loss().item()))
+    net, loss = training_loss(monkeypatch, kind, batch, network_and_loss)
     model, states, squares, losses = random_model(kind), None, [], []
     model.correction = replace(model.correction, network=net)
     size, hidden = model.law.window.size, net.lstm.hidden_size
@@ -189,9 +185,6 @@ def test_an_outcome_model_learns_on_what_it_predicts_step_by_step(monkeypatch, k
             losses += torch.nn.functional.cross_entropy(logits, chosen, reduction="none").tolist()
     expected = np.concatenate(squares).mean() + (np.mean(losses) if losses else 0)
     assert loss == pytest.approx(expected, rel=1e-5)
-
-
-# No piece of one episode beside another's.
 
 
 @pytest.mark.parametrize("size", [None, 25])
@@ -212,9 +205,6 @@ def test_no_sequence_of_recurrent_ppo_crosses_an_episode(size):
             assert start or sample.lstm_states.pi[0][:, i].abs().min() > 0
     assert {1, 3} <= lengths
     assert carried > 0
-
-
-# Padding.
 
 
 def padded(batch: Batch, horizon: int, filling: float = 0.0, behind: bool = False) -> Batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,16 +14,7 @@ from env_runs import new_gymnasium
 import agents.drqn
 from agents import SOLVERS
 from agents.expert import noise_free_values
-from agents.solvers import (
-    ABOUT,
-    SIX_SETTINGS,
-    VERSION,
-    Setting,
-    load_expert,
-    ready_expert,
-    save_expert,
-    train_expert,
-)
+from agents.solvers import ABOUT, SIX_SETTINGS, VERSION, Setting, load_expert, ready_expert, save_expert, train_expert
 from agents.successor.agent import SuccessorAgent
 from cirl_gym import TumourParameters
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -39,9 +31,8 @@ def values(policy):
 
 
 def test_the_six_settings_are_the_papers():
-    assert {(setting.weights, setting.gamma) for setting in SIX_SETTINGS} == {
-        (w, gamma) for w in ((-0.3, -0.7), (-0.7, -0.3), (-0.5, -0.5)) for gamma in (0.99, 0.5)
-    }
+    found = {(setting.weights, setting.gamma) for setting in SIX_SETTINGS}
+    assert found == set(product(((-0.3, -0.7), (-0.7, -0.3), (-0.5, -0.5)), (0.99, 0.5)))
 
 
 @new_gymnasium
@@ -64,17 +55,12 @@ def test_the_time_of_looking_is_not_counted():
     assert solved.curve[0].seconds < 0.15
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weights": (0.0, 0.0)}, "both be zero"),
-        ({"weights": (-1.0, -1.0)}, "L1 norm"),
-        ({"gamma": 1.5}, "gamma must"),
-    ],
-)
-def test_bad_settings_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Setting(**arguments)
+def test_bad_settings_are_refused():
+    for weights, message in (((0.0, 0.0), "both be zero"), ((-1.0, -1.0), "L1 norm")):
+        with pytest.raises(ValueError, match=message):
+            Setting(weights)
+    with pytest.raises(ValueError, match="gamma must"):
+        Setting(gamma=1.5)
     with pytest.raises(ValueError, match="algorithm must be one of"):
         train_expert(SHORT, "sarsa", lambda _: 0.0)
     with pytest.raises(ValueError, match="scale must"):
@@ -116,14 +102,12 @@ def test_a_ready_expert_is_trained_once(tmp_path, monkeypatch):
         return train_expert(setting, algorithm, seed=seed, scale=0.01)
 
     monkeypatch.setattr("agents.solvers.train_expert", train)
-    first = ready_expert(SHORT, folder=tmp_path)
-    again = ready_expert(SHORT, folder=tmp_path)
+    first, again = ready_expert(SHORT, folder=tmp_path), ready_expert(SHORT, folder=tmp_path)
     np.testing.assert_array_equal(values(first), values(again))
     ready_expert(replace(SHORT, weights=(-0.7, -0.3)), folder=tmp_path, seed=1)
     assert trained == [(SHORT, "successor", 0), (replace(SHORT, weights=(-0.7, -0.3)), "successor", 1)]
-    other = replace(SHORT, parameters=TumourParameters(horizon=5))
     with pytest.raises(ValueError, match="another simulator"):
-        ready_expert(other, folder=tmp_path)
+        ready_expert(replace(SHORT, parameters=TumourParameters(horizon=5)), folder=tmp_path)
 
 
 def test_the_command_prints_the_expert_beside_the_optimum(tmp_path, capsys):

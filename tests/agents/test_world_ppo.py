@@ -104,29 +104,25 @@ class TestSolving:
         np.testing.assert_allclose(inputs[:, :2], (seen.obs[:, 1] - rows.mean(axis=0)) / rows.std(axis=0), atol=1e-5)
         np.testing.assert_array_equal(inputs[:, 2:], shown[:, 2:])
 
-    def test_a_problem_without_histories_is_refused(self):
+    def test_impossible_settings(self):
         with pytest.raises(ValueError, match="needs a problem with histories"):
             WorldPPO(known_problem(), FEW, np.random.default_rng(0))
-
-    @pytest.mark.parametrize("changes", [{"steps": 0}, {"rows": 0}, {"epochs": 0}, {"looks": 0}, {"outcome": "real"}])
-    def test_impossible_settings(self, changes):
-        with pytest.raises(ValueError, match=f"WorldPPOConfig.{next(iter(changes))} must be"):
-            WorldPPOConfig(**changes)
+        for name, value in {"steps": 0, "rows": 0, "epochs": 0, "looks": 0, "outcome": "real"}.items():
+            with pytest.raises(ValueError, match=f"WorldPPOConfig.{name} must be"):
+                WorldPPOConfig(**{name: value})
 
 
 class TestCandidates:
     @pytest.mark.parametrize("mu", ["mu_learning", "rollouts"])
     @pytest.mark.parametrize("solver", ["successor", "drqn", "recurrent_ppo"])
     def test_every_solver_goes_with_every_learnt_mu(self, solver, mu):
-        small, agent = problem(), known_agent()
-        options = {"mu": mu, "ppo": FEW, "rollouts": RollOutConfig(episodes=20)}
-
-        def solve():
-            return learnt_candidates(agent, small, solver, LEARNT, np.random.default_rng(0), **options)
-
-        candidate = solve()(W)
+        small, options = problem(), {"mu": mu, "ppo": FEW, "rollouts": RollOutConfig(episodes=20)}
+        candidate, again = (
+            learnt_candidates(known_agent(), small, solver, LEARNT, np.random.default_rng(0), **options)(W)
+            for _ in range(2)
+        )
         assert candidate.mu.shape == (2,)
-        assert solve()(W).mu.tobytes() == candidate.mu.tobytes()
+        assert again.mu.tobytes() == candidate.mu.tobytes()
         if mu == "rollouts":
             np.testing.assert_array_equal(candidate.mu, rolled_out_mu(candidate.policy, small, RollOutConfig(20)))
 
@@ -160,8 +156,7 @@ class TestOptions:
         assert SolverArguments("drqn", "rollouts").put_into(FitConfig()).mu == "rollouts"
         assert SolverArguments("recurrent_ppo", "mu_learning", 7).put_into(FitConfig()).histories.iterations == 7
         assert SolverArguments("recurrent_ppo", steps=99).put_into(FitConfig()).ppo == WorldPPOConfig(steps=99)
-
-    def test_the_help_states_the_defaults(self):
+        # As the help states them.
         assert (FitConfig().ppo.steps, FitConfig().quick().ppo.steps) == (40_000, 20_000)
 
     @pytest.mark.parametrize(
