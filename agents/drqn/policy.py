@@ -267,14 +267,20 @@ class RecurrentQPolicy(BasePolicy):
             "cell": cell,
             "skip_connection": skip_connection,
         }
-        self.q_net, self.q_net_target = self._make_network(), self._make_network()
+        self.q_net, self.q_net_target = (
+            RecurrentQNetwork(
+                observation_space,
+                self.make_features_extractor(),
+                int(action_space.n),
+                normalize_images=normalize_images,
+                **self.sizes,
+            ).to(self.device)
+            for _ in range(2)
+        )
         self.q_net_target.load_state_dict(self.q_net.state_dict())
         self.q_net_target.eval()
-        self.optimizer = self.optimizer_class(
-            self.q_net.parameters(),
-            lr=lr_schedule(1),  # type: ignore[call-arg]
-            **self.optimizer_kwargs,
-        )
+        rate = lr_schedule(1)
+        self.optimizer = self.optimizer_class(self.q_net.parameters(), lr=rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
 
     def predict(
         self,
@@ -336,15 +342,6 @@ class RecurrentQPolicy(BasePolicy):
         """Training or evaluation mode of the Q-network; the target network stays in evaluation mode."""
         self.q_net.train(mode)
         self.training = mode
-
-    def _make_network(self) -> RecurrentQNetwork:
-        return RecurrentQNetwork(
-            self.observation_space,
-            self.make_features_extractor(),
-            int(self.action_space.n),
-            normalize_images=self.normalize_images,
-            **self.sizes,
-        ).to(self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | {

@@ -380,7 +380,7 @@ def test_an_agent_that_cannot_be(arguments, told):
         small_drqn(Counting(action_space=spaces.MultiDiscrete([2, 2])))
 
 
-def test_bounds_scale_observations():
+def test_bounds_or_a_scaler_scale_observations():
     space = spaces.Box(np.array([0, -np.inf, 5]), np.array([10, np.inf, 5]), dtype=np.float64)
     extractor = ScaledExtractor(space)
     # From its bounds to [-1, 1]; without bounds, and where there is nothing to scale, as it is.
@@ -388,9 +388,7 @@ def test_bounds_scale_observations():
     for other in (spaces.Discrete(3), spaces.Box(0, 255, (3, 36, 36), np.uint8)):
         with pytest.raises(ValueError, match="needs a Box that is no image"):
             ScaledExtractor(other)
-
-
-def test_a_scaler_scales_the_features_and_leaves_what_follows():
+    # Or the first features by a scaler; what follows is left as it is.
     scaler = Scaler(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
     extractor = ScaledExtractor(spaces.Box(-9, 9, (3,)), scaler)
     assert extractor(torch.tensor([[3.0, -2.0, 5.0]])).tolist() == [[1, -1, 5]]

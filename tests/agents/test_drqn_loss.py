@@ -8,29 +8,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.torch_layers import FlattenExtractor
 
 from agents.drqn.drqn import episode_loss, q_targets
-from agents.drqn.policy import RecurrentQNetwork
+from agents.drqn.policy import RecurrentQPolicy
 from agents.drqn.replay import EpisodeBatch
 
-SPACE = spaces.Box(-10, 10, (3,))
 NAN = float("nan")
 
 
-def network(cell="lstm", seed=0, skip=True):
+def network(cell="lstm", seed=0):
     torch.manual_seed(seed)
-    return RecurrentQNetwork(
-        SPACE,
-        FlattenExtractor(SPACE),
-        2,
-        net_arch=[5],
-        activation_fn=torch.nn.Tanh,
-        lstm_hidden_size=6,
-        n_lstm_layers=1,
-        cell=cell,
-        skip_connection=skip,
-    )
+    sizes = {"net_arch": [5], "activation_fn": torch.nn.Tanh, "lstm_hidden_size": 6, "skip_connection": True}
+    return RecurrentQPolicy(spaces.Box(-10, 10, (3,)), spaces.Discrete(2), lambda _: 0.1, cell=cell, **sizes).q_net
 
 
 def episodes(lengths, width, filler=0.0, masks=False):
@@ -39,9 +28,8 @@ def episodes(lengths, width, filler=0.0, masks=False):
     n = len(lengths)
     obs, rewards = torch.full((n, width + 1, 3), filler), torch.full((n, width), filler)
     actions = torch.full((n, width), -(10**15) if filler else 0)
-    mask = torch.zeros(n, width, dtype=torch.bool)
+    mask, terminated = torch.zeros(2, n, width, dtype=torch.bool)
     allowed = torch.zeros(n, width + 1, 2, dtype=torch.bool) if masks else None
-    terminated = torch.zeros(n, width, dtype=torch.bool)
     for i, k in enumerate(lengths):
         obs[i, : k + 1] = torch.randn(k + 1, 3, generator=draw)
         rewards[i, :k] = torch.randn(k, generator=draw)
