@@ -2,7 +2,7 @@
 
 What other files test already is not repeated here:
 
-- 16: the geometric series of mu is in test_feature_expectations.py.
+- 16: the geometric series of mu is in test_max_margin.py.
 - 17: replays of normalised environments hold raw units: test_episode_replay.py, test_drqn.py.
 - 18: pip's resolution and the oldest versions are run by tests/compat/oldest.sh.
 - 19: constant, duplicated and collinear features: test_identifiability.py; scale: test_max_margin.py, test_metrics.py.
