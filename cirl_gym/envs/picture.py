@@ -9,8 +9,6 @@ an episode's pictures do not flicker. matplotlib (pictures) and pygame (windows)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -122,17 +120,25 @@ class Frame:
     @classmethod
     def of(cls, episode: EpisodeSoFar) -> Frame:
         """Panels that show the ranges of the feature map, the limits, and every observation so far."""
-        limits = np.asarray(episode.limits)
-        low, high = _least(episode, limits)
+        phi, first, limits = episode.feature_map, episode.obs[0], np.asarray(episode.limits)
+        # At least ranges and limits; of a feature without either its first value.
+        ends = np.full((3, len(limits)), np.nan)
+        for i, name in enumerate(phi.features):
+            if name in phi.of:  # the range of a computed outcome is not its column's
+                ends[:2, phi.of.index(name)] = phi.low[i], phi.high[i]
+        ends[2] = limits
+        bare = np.isnan(ends).all(axis=0)
+        size = np.maximum(0.1 * np.abs(first[bare]), 1.0)
+        ends[:2, bare] = first[bare] - size, first[bare] + size
+        low, high = np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)
         # Wider by halves, so that an episode which leaves the range does not change the axis at every step.
         half = (high - low) / 2
         low = low - half * np.ceil(np.maximum(low - episode.obs.min(axis=0), 0) / half)
         high = high + half * np.ceil(np.maximum(episode.obs.max(axis=0) - high, 0) / half)
         margin = 0.08 * (high - low)
-        k = len(episode.actions)
-        span = (
-            episode.horizon if episode.horizon is not None and k <= episode.horizon else max(-(-k // CHUNK), 1) * CHUNK
-        )
+        k, span = len(episode.actions), episode.horizon
+        if span is None or k > span:
+            span = max(-(-k // CHUNK), 1) * CHUNK
         return cls(
             episode.feature_map.of,
             episode.action_names,
@@ -166,30 +172,20 @@ class Frame:
         return TOP + self.rows * (NAME + self.panel[1]) + BOTTOM
 
 
-def _least(episode: EpisodeSoFar, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """``[D]`` what every panel shows at least: ranges and limits; of a feature without either its first value."""
-    phi, first = episode.feature_map, episode.obs[0]
-    ends = np.full((3, episode.obs.shape[1]), np.nan)
-    for i, name in enumerate(phi.features):
-        if name in phi.of:  # the range of a computed outcome is not its column's
-            ends[:2, phi.of.index(name)] = phi.low[i], phi.high[i]
-    ends[2] = limits
-    bare = np.isnan(ends).all(axis=0)
-    size = np.maximum(0.1 * np.abs(first[bare]), 1.0)
-    ends[:2, bare] = first[bare] - size, first[bare] + size
-    return np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)
-
-
 class _Drawing:
     """A figure with a frame drawn once, and the artists that move."""
 
     def __init__(self, frame: Frame) -> None:
+        from matplotlib import colormaps
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         self.frame = frame
         self._gap = 0.08 if frame.span * 8 <= frame.panel[0] else 0.0
-        self._colours = _action_colours(len(frame.action_names))
+        n = len(frame.action_names)
+        self._colours: list[Any] = list(ACTIONS[:n])
+        if n > len(ACTIONS):
+            self._colours = list(colormaps["viridis_r"](np.linspace(0.05, 1.0, n)))
         self._figure = Figure(figsize=(WIDTH / DPI, frame.height / DPI), dpi=DPI, facecolor="white")
         # Parts of matplotlib's canvas are without types.
         canvas: Any = FigureCanvasAgg(self._figure)
@@ -220,7 +216,9 @@ class _Drawing:
             value.set_text(_number(float(episode.obs[-1, i]), decimals))
             moving += [curve, tip, value]
         for strip in self._strips:
-            strip.set_verts([_cell(t, self._gap) for t in range(k)])
+            # The mark of the action between t and t + 1.
+            ends = [(t + self._gap, t + 1 - self._gap) for t in range(k)]
+            strip.set_verts([np.array([(a, 0.0), (b, 0.0), (b, 1.0), (a, 1.0)]) for a, b in ends])
             strip.set_facecolor([self._colours[action] for action in episode.actions])
             moving.append(strip)
         for artist in moving:
@@ -305,9 +303,8 @@ class _Drawing:
     def _fit(self, text: Any, room: float) -> None:
         """Shorten a text until it takes no more than so many pixels."""
         whole: str = text.get_text()
-        most = len(whole)
         # Measuring takes time, so it begins near the end.
-        most = min(most, int(most * room / self._width(text)) + 3)
+        most = min(len(whole), int(len(whole) * room / self._width(text)) + 3)
         text.set_text(_shortened(whole, most))
         while most > 1 and self._width(text) > room:
             most -= 1
@@ -333,20 +330,6 @@ class _Drawing:
             self._text(WIDTH - RIGHT, y, "dashed: limit", ha="right", color=LIMIT)
 
 
-def _cell(t: int, gap: float) -> FloatArray:
-    """``[4, 2]`` corners of the mark of the action between t and t + 1."""
-    return np.array([(t + gap, 0.0), (t + 1 - gap, 0.0), (t + 1 - gap, 1.0), (t + gap, 1.0)])
-
-
-def _action_colours(n: int) -> list[Any]:
-    """A colour for each of n actions."""
-    if n <= len(ACTIONS):
-        return list(ACTIONS[:n])
-    from matplotlib import colormaps
-
-    return list(colormaps["viridis_r"](np.linspace(0.05, 1.0, n)))
-
-
 def _number(value: float, decimals: int) -> str:
     """With so many decimals (in words of few signs where that would be a long row of digits)."""
     # Adding 0.0 turns the -0.0 of what rounds to nothing into 0.0.
@@ -358,28 +341,6 @@ def _number(value: float, decimals: int) -> str:
 def _shortened(text: str, most: int) -> str:
     """Not longer than ``most`` characters."""
     return text if len(text) <= most else text[: max(most - 1, 1)].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
-
-
-@contextmanager
-def _fixed_settings() -> Iterator[None]:
-    """Draw with matplotlib as it is delivered, whatever the user's own is set to; theirs is put back afterwards."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        # A sign that the font lacks is drawn as a box.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        matplotlib.rcdefaults()
-        matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is a dollar sign
-        yield
-
-
-def _import_pygame() -> ModuleType:
-    try:
-        import pygame
-    except ImportError as error:
-        raise ImportError('render_mode="human" needs pygame: pip install "cirl-gym[human]"') from error
-    module: ModuleType = pygame
-    return module
 
 
 class Renderer:
@@ -408,11 +369,7 @@ class Renderer:
         self._clock: Any = None
 
     def render(self, episode: EpisodeSoFar) -> str | Picture | None:
-        """The episode as the mode wants it.
-
-        Returns:
-            ``"ansi"``: :func:`line`; ``"rgb_array"``: :meth:`picture`; ``"human"``: None, once the window shows the
-            picture.
+        """The episode as the mode wants it: :func:`line`, :meth:`picture`, or None once a window shows the picture.
 
         Raises:
             ImportError: the mode is ``"human"`` and pygame is not installed.
@@ -427,8 +384,15 @@ class Renderer:
 
     def picture(self, episode: EpisodeSoFar) -> Picture:
         """``[H, 640, 3]`` uint8; H depends on the number of features alone."""
+        import matplotlib
+
         frame = Frame.of(episode)
-        with _fixed_settings():
+        # As matplotlib is delivered, whatever the user's own is set to; theirs is put back afterwards.
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            # A sign that the font lacks is drawn as a box.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+            matplotlib.rcdefaults()
+            matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is a dollar sign
             if self._drawing is None or frame != self._drawing.frame:
                 self._drawing = _Drawing(frame)
             return self._drawing.picture(episode)
@@ -440,7 +404,11 @@ class Renderer:
             ImportError: pygame is not installed; the message says what to install.
         """
         if self._pygame is None:
-            self._pygame = _import_pygame()
+            try:
+                import pygame as module
+            except ImportError as error:
+                raise ImportError('render_mode="human" needs pygame: pip install "cirl-gym[human]"') from error
+            self._pygame = module
         pygame, size = self._pygame, (picture.shape[1], picture.shape[0])
         if self._screen is None or self._screen.get_size() != size:
             pygame.display.init()

@@ -157,7 +157,10 @@ class HistoryVectorObservation(RowsWrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], length: int | None = None, form: Form = "flat") -> None:
         super().__init__(env)
-        self.length = length_of(length, _time_limit(env))
+        # What ``gymnasium.make_vec`` was asked for stays among the arguments.
+        spec = env.spec
+        limit = None if spec is None else spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
+        self.length = length_of(length, limit)
         self.form: Form = form
         self.single_observation_space = history_space(flat_bounds(env.single_observation_space), self.length, form)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
@@ -178,24 +181,12 @@ class HistoryVectorObservation(RowsWrapper):
         if self._mode is AutoresetMode.NEXT_STEP:
             begun = self._ended
         elif self._mode is AutoresetMode.SAME_STEP and ended.any():
-            begun = ended
-            infos = infos | {"final_obs": self._final(infos["final_obs"], ended)}
+            # The histories of the episodes that have ended, the last observation included.
+            begun, final = ended, np.full(self.num_envs, None, dtype=object)
+            for i in np.flatnonzero(ended):
+                final[i] = shown(grown(self._rows[i], flat_numbers(self._inner, infos["final_obs"][i])), self.form)
+            infos = infos | {"final_obs": final}
         before = np.where(begun[:, None, None], np.float32(0), self._rows) if begun.any() else self._rows
         self._rows = grown(before, flat_numbers(self._inner, obs, (self.num_envs,)))
         self._ended = ended
         return shown(self._rows, self.form), rewards, terminated, truncated, infos
-
-    def _final(self, last: Any, ended: BoolArray) -> Any:
-        """Object array ``[n]``: the histories of the episodes that have ended, the last observation included."""
-        final = np.full(self.num_envs, None, dtype=object)
-        for i in np.flatnonzero(ended):
-            final[i] = shown(grown(self._rows[i], flat_numbers(self._inner, last[i])), self.form)
-        return final
-
-
-def _time_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
-    """The limit that ``gymnasium.make_vec`` was asked for, which stays among the arguments, or the registered one."""
-    if env.spec is None:
-        return None
-    limit: int | None = env.spec.kwargs.get("max_episode_steps", env.spec.max_episode_steps)
-    return limit

@@ -19,7 +19,7 @@ from gymnasium.utils import RecordConstructorArgs
 from cirl_gym.data.features import FeatureMap, check_weights, reward
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.files import read_json
-from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
+from cirl_gym.types import BoolArray, FloatArray, Policy
 from cirl_gym.vector_api import AutoresetMode, RowsWrapper, VectorEnv, autoreset_mode
 
 SCHEMA = 1
@@ -300,7 +300,10 @@ def _one_return(
     total, discount, memory, going = 0.0, 1.0, None, True
     begin: BoolArray = np.ones(1, dtype=np.bool_)
     while going:
-        actions, memory = policy.predict(_with_axis(obs), memory, begin, deterministic)
+        # A batch of one: an array, or a dictionary of them.
+        named = isinstance(obs, dict)
+        shown = {name: np.asarray(part)[None] for name, part in obs.items()} if named else np.asarray(obs)[None]
+        actions, memory = policy.predict(shown, memory, begin, deterministic)
         obs, _, terminated, truncated, info = env.step(np.asarray(actions)[0])
         if "phi" not in info:
             raise ValueError("env_returns: the environment gives no info['phi'], so there is no outcome to weigh")
@@ -324,7 +327,13 @@ def _rows_returns(
         # In a step that also begins the next episode, what belongs to the old one lies apart.
         last = infos.get("final_info", {}) if mode == "SAME_STEP" else infos
         for told, rows in ((infos, np.flatnonzero(going & ~ended)), (last, np.flatnonzero(going & ended))):
-            total[rows] += discount * _weighed(_told(told, rows), w) if len(rows) else 0.0
+            if len(rows):
+                given = np.asarray(told.get("_phi", False), dtype=np.bool_)
+                if not given.ndim or not given[rows].all():
+                    raise ValueError("env_returns: the environment gives no info['phi'] of a row that acted")
+                # A vector of single environments may stack what they tell as objects.
+                phi = np.stack([np.asarray(told["phi"][row], dtype=np.float64) for row in rows])
+                total[rows] += discount * _weighed(phi, w)
         going &= ~ended
         discount *= gamma
         if not going.any():
@@ -336,24 +345,9 @@ def _rows_returns(
         begin, waiting = (waiting, ended) if mode == "NEXT_STEP" else (ended, waiting)
 
 
-def _told(infos: dict[str, Any], rows: IntArray) -> FloatArray:
-    """``[k, d]`` phi of some rows; a vector of single environments may stack what they tell as objects."""
-    told = np.asarray(infos.get("_phi", False), dtype=np.bool_)
-    if not told.ndim or not told[rows].all():
-        raise ValueError("env_returns: the environment gives no info['phi'] of a row that acted")
-    return np.stack([np.asarray(infos["phi"][row], dtype=np.float64) for row in rows])
-
-
 def _weighed(phi: FloatArray, w: FloatArray) -> FloatArray:
     """``[k]`` w . phi."""
     if phi.shape[1:] != w.shape:
         raise ValueError(f"env_returns: w has {len(w)} weights, info['phi'] {' x '.join(map(str, phi.shape[1:]))}")
     weighed: FloatArray = phi @ w
     return weighed
-
-
-def _with_axis(obs: Any) -> Any:
-    """One observation as a batch of one: an array, or a dictionary of them."""
-    if isinstance(obs, dict):
-        return {name: np.asarray(part)[None] for name, part in obs.items()}
-    return np.asarray(obs)[None]
