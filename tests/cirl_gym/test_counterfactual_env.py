@@ -136,9 +136,7 @@ def test_a_given_history_goes_on_like_the_batchs_own(quiet_batch):
         np.testing.assert_array_equal(first, [b, *(env.step(1)[0] for _ in range(3))])
     whole, _ = env.reset(options={"patient": quiet_batch.obs[0, 0]})
     np.testing.assert_array_equal(whole, env.reset(options={"episode": 0})[0])
-
-
-def test_a_batch_of_one_episode_is_a_history(quiet_batch):
+    # So does a batch of one episode.
     env = CounterfactualEnv(OracleModel(QUIET), quiet_batch, end="never", horizon=25)
     obs, info = env.reset(options={"history": quiet_batch.take(np.array([2]))})
     assert info["step"] == quiet_batch.lengths[2]
@@ -154,8 +152,7 @@ class TestPackaged:
         assert env.unwrapped.features == FEATURES
         assert env.unwrapped.feature_map.high.tolist() == [50, 15]
         np.testing.assert_allclose(env.unwrapped.weights, W, atol=0.02)
-        phi = env.step(1)[4]["phi"]
-        assert phi.shape == (2,)
+        assert env.step(1)[4]["phi"].shape == (2,)
 
     def test_it_foresees_what_the_simulator_does(self):
         imagined, simulator = gym.make("CIRLCounterfactual-v0"), TumourEnv(QUIET)
@@ -259,17 +256,12 @@ def test_a_model_that_breaks_its_promise_is_named(batch):
         env.step(0)
 
 
-def test_starts_are_drawn_from_all_episodes(batch):
-    env = CounterfactualEnv(OracleModel(), batch)
-    env.reset(seed=0)
-    names = [env.reset()[1]["episode"] for _ in range(400)]
-    assert set(names) == set(batch.ids)
-
-
-def test_without_weights_there_is_no_reward(batch):
+def test_starts_are_drawn_from_all_episodes_and_without_weights_there_is_no_reward(batch):
     env = CounterfactualEnv(OracleModel(), batch)
     env.reset(seed=0)
     assert env.step(1)[1] == 0
+    names = [env.reset()[1]["episode"] for _ in range(400)]
+    assert set(names) == set(batch.ids)
 
 
 def test_the_simulator_is_never_reached(batch, monkeypatch):

@@ -10,7 +10,7 @@ import shutil
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import IDS, assert_same, drive, native
+from env_runs import IDS, assert_same, drive, native, new_gymnasium
 from gymnasium import spaces
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.env_util import make_vec_env
@@ -26,7 +26,6 @@ from cirl_gym.wrappers.learned_reward import LearnedReward
 
 MODES = list(getattr(gym.vector, "AutoresetMode", ()))  # Gymnasium below 1.1 has none, nor the native vector forms
 pytestmark = pytest.mark.filterwarnings("ignore:.*to get variables from other wrappers")  # Gymnasium below 1.0
-new_gymnasium = pytest.mark.skipif(not MODES, reason="the native vector environments need gymnasium >= 1.1")
 TOO_HIGH = "1 when Above(side_effects, 2)"
 NEVER = "1 when Above(side_effects, 1000)"
 
@@ -69,6 +68,8 @@ def test_masks_are_those_of_the_rules(env_id):
 
 def test_the_action_before_counts_also_where_a_beginning_is_given():
     env = TumourEnv(forbid=["1 when After(1)"])
+    with pytest.raises(gym.error.ResetNeeded, match="call reset before action_masks"):
+        env.action_masks()
     env.reset(seed=0)
     assert env.action_masks().tolist() == [True, True]
     for action, left in ((1, [1, 0]), (0, [1, 1]), (1, [1, 0])):
@@ -97,12 +98,6 @@ def test_a_mask_that_was_given_out_is_the_callers_own(env_id):
     assert env.action_masks().tolist() == [True, False]
     with pytest.raises(ValueError, match="forbidden"):
         env.step(1)
-
-
-def test_masks_need_an_episode():
-    env = TumourEnv(forbid=[TOO_HIGH])
-    with pytest.raises(gym.error.ResetNeeded, match="call reset before action_masks"):
-        env.action_masks()
 
 
 # --- without rules ----------------------------------------------------------------------------------------------------
@@ -293,13 +288,6 @@ def test_a_run_with_rules_makes_an_environment_with_these(run):
     assert other.reset(seed=0)[1]["action_mask"].tolist() == [1, 1]
     assert not is_masking_supported(gym.make("CIRLCounterfactual-v0", run=folder, forbid=[]))
     assert not is_masking_supported(gym.make("CIRLCounterfactual-v0", run=run([])))
-
-
-@new_gymnasium
-def test_a_run_with_rules_makes_many_with_these(run):
-    env = native("CIRLCounterfactual-v0", MODES[0], run=run([TOO_HIGH]), patient=(30, 4))
-    env.reset(seed=0)
-    assert env.action_masks().tolist() == [[True, False]] * 3
 
 
 @pytest.mark.parametrize("rules", ["1 when After(0)", [1], {"a": 1}])

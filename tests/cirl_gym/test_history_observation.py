@@ -9,7 +9,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import IDS, assert_same, drive, native, sync
+from env_runs import IDS, assert_same, drive, native, new_gymnasium, sync
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
@@ -24,7 +24,6 @@ AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
 MODES = list(AutoresetMode or ())
 OF_ANY_WRAPPER = ("ignore:.*different from the unwrapped version", "ignore:.*to get variables from other wrappers")
 """What Gymnasium's checker warns of."""
-needs_vector = pytest.mark.skipif(AutoresetMode is None, reason="the vector wrapper needs gymnasium >= 1.1")
 
 
 class Counter(gym.Env):
@@ -43,13 +42,6 @@ class Counter(gym.Env):
         return np.array([self.t + 5.0, -self.t]), 0.0, False, False, {}
 
 
-def hand_made():
-    """Treat twice from (30, 2) without noise: (30, 0.5), then (27.5, 1.2), as in test_simulator."""
-    start, first, second = [30, 2, 0, 0, 1], [30, 0.5, 0, 1, 1], [27.5, 1.2, 0, 1, 1]
-    none = [0, 0, 0, 0, 0]
-    return np.array([[none, none, start], [none, start, first], [start, first, second]])
-
-
 def observations(env, actions, **reset):
     """What is observed until the actions or the episode end."""
     seen = [env.reset(**reset)[0]]
@@ -62,18 +54,19 @@ def observations(env, actions, **reset):
 
 
 class TestContent:
-    def test_flat(self):
+    def test_by_hand_in_both_forms(self):
+        # Treat twice from (30, 2) without noise: (30, 0.5), then (27.5, 1.2), as in test_simulator.
+        none, start, first, second = [0] * 5, [30, 2, 0, 0, 1], [30, 0.5, 0, 1, 1], [27.5, 1.2, 0, 1, 1]
+        expected = np.array([[none, none, start], [none, start, first], [start, first, second]])
         env = HistoryObservation(TumourEnv(QUIET), length=3)
         seen = observations(env, [1, 1], options={"patient": (30, 2)})
         assert all(obs.shape == (15,) and obs.dtype == np.float32 for obs in seen)
-        np.testing.assert_allclose(np.reshape(seen, (3, 3, 5)), hand_made(), rtol=1e-6)
-
-    def test_dict(self):
+        np.testing.assert_allclose(np.reshape(seen, (3, 3, 5)), expected, rtol=1e-6)
         env = HistoryObservation(TumourEnv(QUIET), length=3, form="dict")
         seen = observations(env, [1, 1], options={"patient": (30, 2)})
         assert all(set(obs) == {"history", "mask"} for obs in seen)
         assert all(part.dtype == np.float32 for obs in seen for part in obs.values())
-        np.testing.assert_allclose([obs["history"] for obs in seen], hand_made()[..., :4], rtol=1e-6)
+        np.testing.assert_allclose([obs["history"] for obs in seen], expected[..., :4], rtol=1e-6)
         np.testing.assert_array_equal([obs["mask"] for obs in seen], [[0, 0, 1], [0, 1, 1], [1, 1, 1]])
 
     def test_a_longer_episode_loses_its_oldest_steps(self):
@@ -82,14 +75,10 @@ class TestContent:
         expected = [[[0, 0, 0], [5, 0, 1]], [[5, 0, 1], [6, -1, 1]], [[6, -1, 1], [7, -2, 1]], [[7, -2, 1], [8, -3, 1]]]
         np.testing.assert_array_equal(seen, expected)
 
-    def test_one_step_is_the_observation_itself(self):
+        # And the next episode begins without its steps; one step is the observation itself.
+        np.testing.assert_array_equal(np.reshape(observations(env, [0] * 3), (4, 2, 3)), expected)
         seen = observations(HistoryObservation(Counter(), length=1), [0])
         np.testing.assert_array_equal(seen, [[5, 0, 1], [6, -1, 1]])
-
-    def test_an_episode_begins_without_the_last_ones_steps(self):
-        env = HistoryObservation(Counter(), length=3)
-        first = observations(env, [0, 0])
-        np.testing.assert_array_equal(observations(env, [0, 0]), first)
 
     @pytest.mark.parametrize("previous_action", [True, False])
     def test_dictionaries_and_flat_observations_give_the_same_history(self, previous_action):
@@ -175,14 +164,10 @@ def test_both_checkers_are_silent(arguments, form):
 @pytest.mark.parametrize("form", ["flat", "dict"])
 def test_nothing_returned_is_shared(form):
     env = HistoryObservation(gym.make("CIRLTumour-v0"), form=form)
-    kept = env.reset(seed=0)[0]
-    returned, copies = [kept], [copy.deepcopy(kept)]
-    for _ in range(4):
-        obs = env.step(1)[0]
-        returned.append(obs)
-        copies.append(copy.deepcopy(obs))
-    for a, b in zip(returned, copies, strict=True):
-        assert_same(a, b)
+    returned = [env.reset(seed=0)[0], *(env.step(1)[0] for _ in range(2))]
+    copies = copy.deepcopy(returned)
+    returned += [env.step(1)[0] for _ in range(2)]
+    assert_same(returned[:3], copies)
     twin = HistoryObservation(gym.make("CIRLTumour-v0"), form=form)
     twin.reset(seed=0)
     for obs in returned:
@@ -224,7 +209,7 @@ def test_ppo_trains_on_it(form):
     assert env.action_space.contains(int(agent.predict(env.reset(seed=0)[0], deterministic=True)[0]))
 
 
-@needs_vector
+@new_gymnasium
 class TestVector:
     def wrapped(self, env, **arguments):
         from cirl_gym.wrappers.history import HistoryVectorObservation
