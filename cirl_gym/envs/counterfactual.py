@@ -149,10 +149,6 @@ class CounterfactualArguments(CounterfactualOptions, total=False):
     forbid: Sequence[str] | None
 
 
-OPTIONS = (*CounterfactualOptions.__annotations__, "horizon")
-"""What ``reset`` takes."""
-
-
 @dataclass(frozen=True)
 class CounterfactualStart(Start):
     """What ``reset`` was asked for, checked, for each of n histories."""
@@ -215,7 +211,7 @@ class CounterfactualCohort(Cohort[CounterfactualStart]):
             source.feature_map,
             source.batch.action_names,
             source.rules,
-            OPTIONS,
+            (*CounterfactualOptions.__annotations__, "horizon"),
             options,
             (1 + len(source.batch.features), "uniform"),
         )
@@ -435,16 +431,9 @@ make_counterfactual_env: Callable[..., CounterfactualEnv] = entry_point(Counterf
 class CounterfactualVectorEnv(CohortVectorEnv):
     """n :class:`CounterfactualEnv` stepped together, the outcome model asked once a step for all of them.
 
-    All arguments but these are described there.
-
-    Args:
-        num_envs: n.
-        max_episode_steps: the time limit; -1 for none. Default: ``horizon``, or else the batch's longest episode.
-        model: an outcome model, with ``batch``.
-        batch: where episodes begin.
-        autoreset_mode: see :class:`~cirl_gym.envs.forms.CohortVectorEnv`.
-        **arguments: ``episode`` and ``step`` also as ``[n]``, ``patient`` also as ``[n, D]``, ``weights`` as
-            ``[n, d]``, ``history`` also as a batch of n episodes.
+    All arguments are described there, and ``autoreset_mode`` at :class:`~cirl_gym.envs.forms.CohortVectorEnv`. With n
+    rows ``episode`` and ``step`` may also be ``[n]``, ``patient`` ``[n, D]``, ``weights`` ``[n, d]``, and ``history`` a
+    batch of n episodes.
 
     Raises:
         ValueError: an argument is not possible, or ``horizon`` and ``max_episode_steps`` contradict each other.

@@ -28,14 +28,9 @@ AHEAD = 128
 class RowStreams:
     """n streams of rows of ``width`` numbers, drawn ahead so that one for every stream needs no loop over them.
 
-    A stream is its generator's own sequence of numbers, in order: how far ahead they are drawn changes none of them.
-    So a row's numbers are the same alone and among others.
-
-    Args:
-        n: how many streams.
-        width: numbers that are taken at once.
-        kind: standard ``"normal"``, or ``"uniform"`` on [0, 1).
-        ahead: how many takes are drawn at once. 1 leaves a generator, between two takes, where its last number was.
+    A stream is its generator's own sequence of numbers, standard normal or uniform on [0, 1), in order: how far
+    ``ahead`` they are drawn changes none of them. So a row's numbers are the same alone and among others. With 1 ahead
+    a generator stays, between two takes, where its last number was.
     """
 
     def __init__(self, n: int, width: int, kind: Literal["normal", "uniform"], ahead: int) -> None:
@@ -163,9 +158,8 @@ class Cohort(ABC, Generic[S]):
         feature_map: phi, and the names of the D observed features and of the d that it weighs.
         action_names: what each of the A actions means.
         rules: of the same features and actions; None: every action is always allowed.
-        options: names of what ``reset`` takes.
-        defaults: options that hold where ``reset`` is given no others.
-        streams: the random numbers of the rows.
+        options: names of what ``reset`` takes; ``defaults`` hold where it is given no others.
+        streams: width and kind of the rows' random numbers.
 
     Raises:
         ValueError: there is no row, or an option is not possible.

@@ -318,16 +318,11 @@ make_tumour_env: Callable[..., TumourEnv] = entry_point(TumourEnv)
 
 
 class TumourVectorEnv(CohortVectorEnv):
-    """n :class:`TumourEnv` stepped together; all arguments but these are described there.
+    """n :class:`TumourEnv` stepped together.
 
-    An episode that ends by itself at the time limit is terminated and not truncated.
-
-    Args:
-        num_envs: n.
-        max_episode_steps: the time limit; -1 for none. Default: ``parameters.horizon``.
-        parameters: every constant of the simulator.
-        autoreset_mode: see :class:`~cirl_gym.envs.forms.CohortVectorEnv`.
-        **arguments: ``patient`` and ``weights`` also as ``[n, 2]``, ``history`` also as a batch of n episodes.
+    All arguments are described there, and ``autoreset_mode`` at :class:`~cirl_gym.envs.forms.CohortVectorEnv`. With n
+    rows ``patient`` and ``weights`` may also be ``[n, 2]``, and ``history`` a batch of n episodes. An episode that ends
+    by itself at the time limit is terminated and not truncated.
 
     Raises:
         ValueError: an argument is not possible, or ``parameters.horizon`` and ``max_episode_steps`` contradict each

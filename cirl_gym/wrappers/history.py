@@ -15,33 +15,25 @@ from cirl_gym.vector_api import AutoresetMode, RowsWrapper, VectorEnv, batch_spa
 Form: TypeAlias = Literal["flat", "dict"]
 
 
-def flat_bounds(space: spaces.Space[Any]) -> tuple[Float32Array, Float32Array]:
-    """Lower and upper limits ``[k]`` of an observation written as one row of numbers.
-
-    Raises:
-        ValueError: the space is neither a ``Box`` nor a ``Dict`` of such.
-    """
+def _flat_bounds(space: spaces.Space[Any]) -> tuple[Float32Array, Float32Array]:
+    """Lower and upper limits ``[k]`` of an observation written as one row of numbers."""
     if isinstance(space, spaces.Box):
         return space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32)
     if isinstance(space, spaces.Dict) and len(space.spaces):
-        parts = [flat_bounds(part) for part in space.spaces.values()]
+        parts = [_flat_bounds(part) for part in space.spaces.values()]
         return np.concatenate([low for low, _ in parts]), np.concatenate([high for _, high in parts])
     raise ValueError(f"HistoryObservation: the observation space must be a Box or a Dict of boxes, got {space}")
 
 
-def flat_numbers(space: spaces.Space[Any], observations: Any, lead: tuple[int, ...] = ()) -> Float32Array:
+def _flat_numbers(space: spaces.Space[Any], observations: Any, lead: tuple[int, ...] = ()) -> Float32Array:
     """``[*lead, k]`` float32 from observations of the space ``[*lead, ..]``, parts in the order of the space's keys."""
     if isinstance(space, spaces.Dict):
-        return np.concatenate([flat_numbers(part, observations[key], lead) for key, part in space.spaces.items()], -1)
+        return np.concatenate([_flat_numbers(part, observations[key], lead) for key, part in space.spaces.items()], -1)
     return np.asarray(observations, dtype=np.float32).reshape(*lead, -1)
 
 
-def history_space(bounds: tuple[Float32Array, Float32Array], length: int, form: Form) -> spaces.Space[Any]:
-    """The space of a history of ``length`` steps; where there can be padding, its zeros are inside.
-
-    Raises:
-        ValueError: the length is below 1 or the form is unknown.
-    """
+def _history_space(bounds: tuple[Float32Array, Float32Array], length: int, form: Form) -> spaces.Space[Any]:
+    """The space of a history of ``length`` steps; where there can be padding, its zeros are inside."""
     if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
         raise ValueError(f"HistoryObservation: length must be a whole number of at least 1, got {length!r}")
     if form not in ("flat", "dict"):
@@ -51,12 +43,8 @@ def history_space(bounds: tuple[Float32Array, Float32Array], length: int, form: 
     low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
     none, one = np.zeros((length, 1), dtype=np.float32), np.ones((length, 1), dtype=np.float32)
     if form == "dict":
-        return spaces.Dict(
-            {
-                "history": spaces.Box(low, high, dtype=np.float32),
-                "mask": spaces.Box(none[:, 0], one[:, 0], dtype=np.float32),
-            }
-        )
+        mask = spaces.Box(none[:, 0], one[:, 0], dtype=np.float32)
+        return spaces.Dict({"history": spaces.Box(low, high, dtype=np.float32), "mask": mask})
     low, high = np.concatenate([low, none], axis=1), np.concatenate([high, one], axis=1)
     return spaces.Box(low.reshape(-1), high.reshape(-1), dtype=np.float32)
 
@@ -73,19 +61,15 @@ def grown(rows: Float32Array, newest: Float32Array) -> Float32Array:
     return longer
 
 
-def shown(rows: Float32Array, form: Form) -> Any:
-    """Histories ``[.., K, k+1]`` as observations ``[..]`` of a :func:`history_space`; fresh arrays."""
+def _shown(rows: Float32Array, form: Form) -> Any:
+    """Histories ``[.., K, k+1]`` as observations ``[..]`` of a :func:`_history_space`; fresh arrays."""
     if form == "dict":
         return {"history": rows[..., :-1].copy(), "mask": rows[..., -1].copy()}
     return rows.reshape(*rows.shape[:-2], -1).copy()
 
 
-def length_of(length: int | None, time_limit: int | None) -> int:
-    """The number of steps to keep: as given, or the first observation and one for each action of a whole episode.
-
-    Raises:
-        ValueError: neither is given.
-    """
+def _length_of(length: int | None, time_limit: int | None) -> int:
+    """The number of steps to keep: as given, or the first observation and one for each action of a whole episode."""
     if length is not None:
         return length
     if time_limit is None or time_limit < 1:
@@ -121,23 +105,23 @@ class HistoryObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
     def __init__(self, env: gym.Env[Any, Any], length: int | None = None, form: Form = "flat") -> None:
         RecordConstructorArgs.__init__(self, length=length, form=form)
         gym.Wrapper.__init__(self, env)
-        self.length = length_of(length, env.spec.max_episode_steps if env.spec is not None else None)
+        self.length = _length_of(length, env.spec.max_episode_steps if env.spec is not None else None)
         self.form: Form = form
-        self.observation_space = history_space(flat_bounds(env.observation_space), self.length, form)
+        self.observation_space = _history_space(_flat_bounds(env.observation_space), self.length, form)
         self._inner = env.observation_space
-        self._rows: Float32Array = np.zeros((self.length, len(flat_bounds(self._inner)[0]) + 1), dtype=np.float32)
+        self._rows: Float32Array = np.zeros((self.length, len(_flat_bounds(self._inner)[0]) + 1), dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode: a history of one step."""
         obs, info = self.env.reset(seed=seed, options=options)
-        self._rows = grown(np.zeros_like(self._rows), flat_numbers(self._inner, obs))
-        return shown(self._rows, self.form), info
+        self._rows = grown(np.zeros_like(self._rows), _flat_numbers(self._inner, obs))
+        return _shown(self._rows, self.form), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Act; the history grows by one step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._rows = grown(self._rows, flat_numbers(self._inner, obs))
-        return shown(self._rows, self.form), reward, terminated, truncated, info
+        self._rows = grown(self._rows, _flat_numbers(self._inner, obs))
+        return _shown(self._rows, self.form), reward, terminated, truncated, info
 
 
 class HistoryVectorObservation(RowsWrapper):
@@ -146,10 +130,7 @@ class HistoryVectorObservation(RowsWrapper):
     Row i is what the wrapper of a single environment shows: its history begins anew where the row is reset. In
     ``SAME_STEP``, ``info["final_obs"]`` of a row that has ended carries the whole history of the ended episode.
 
-    Args:
-        env: whose single observation space is a ``Box`` or ``Dict`` of boxes; its metadata states the autoreset mode.
-        length: see :class:`HistoryObservation`, as ``form``.
-        form: how histories are shown.
+    The environment's metadata states the autoreset mode.
 
     Raises:
         ValueError: an argument is not possible, or the environment does not state its autoreset mode.
@@ -160,18 +141,18 @@ class HistoryVectorObservation(RowsWrapper):
         # What ``gymnasium.make_vec`` was asked for stays among the arguments.
         spec = env.spec
         limit = None if spec is None else spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
-        self.length = length_of(length, limit)
+        self.length = _length_of(length, limit)
         self.form: Form = form
-        self.single_observation_space = history_space(flat_bounds(env.single_observation_space), self.length, form)
+        self.single_observation_space = _history_space(_flat_bounds(env.single_observation_space), self.length, form)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._inner = env.single_observation_space
-        width = len(flat_bounds(self._inner)[0]) + 1
+        width = len(_flat_bounds(self._inner)[0]) + 1
         self._rows: Float32Array = np.zeros((env.num_envs, self.length, width), dtype=np.float32)
 
     def _begun(self, obs: Any, rows: BoolArray) -> Any:
-        fresh = grown(np.zeros_like(self._rows), flat_numbers(self._inner, obs, (self.num_envs,)))
+        fresh = grown(np.zeros_like(self._rows), _flat_numbers(self._inner, obs, (self.num_envs,)))
         self._rows = np.where(rows[:, None, None], fresh, self._rows)
-        return shown(self._rows, self.form)
+        return _shown(self._rows, self.form)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One action per row; every history grows by one step or begins anew."""
@@ -184,9 +165,9 @@ class HistoryVectorObservation(RowsWrapper):
             # The histories of the episodes that have ended, the last observation included.
             begun, final = ended, np.full(self.num_envs, None, dtype=object)
             for i in np.flatnonzero(ended):
-                final[i] = shown(grown(self._rows[i], flat_numbers(self._inner, infos["final_obs"][i])), self.form)
+                final[i] = _shown(grown(self._rows[i], _flat_numbers(self._inner, infos["final_obs"][i])), self.form)
             infos = infos | {"final_obs": final}
         before = np.where(begun[:, None, None], np.float32(0), self._rows) if begun.any() else self._rows
-        self._rows = grown(before, flat_numbers(self._inner, obs, (self.num_envs,)))
+        self._rows = grown(before, _flat_numbers(self._inner, obs, (self.num_envs,)))
         self._ended = ended
-        return shown(self._rows, self.form), rewards, terminated, truncated, infos
+        return _shown(self._rows, self.form), rewards, terminated, truncated, infos

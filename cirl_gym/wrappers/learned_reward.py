@@ -129,7 +129,7 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, reward=reward)
         gym.Wrapper.__init__(self, env)
         self._scale = scale_of(env.unwrapped)
-        self.learned = reward_for(reward, self._scale)
+        self.learned = _learned(reward, self._scale)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Act; the reward is the learned one.
@@ -144,15 +144,9 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return obs, paid, terminated, truncated, info | {"original_reward": float(own)}
 
 
-def reward_for(given: RunOrReward, scale: FeatureMap) -> LinearReward:
-    """The reward of a run or as given, read from the outcomes that an environment weighs.
-
-    Raises:
-        ValueError: see :meth:`LinearReward.among` and :func:`load_reward`.
-        FileNotFoundError: see :func:`load_reward`.
-    """
-    learned = given if isinstance(given, LinearReward) else load_reward(given)
-    return learned.among(scale.features)
+def _learned(given: RunOrReward, scale: FeatureMap) -> LinearReward:
+    """The reward of a run or as given, read from the outcomes that an environment weighs."""
+    return (given if isinstance(given, LinearReward) else load_reward(given)).among(scale.features)
 
 
 def scale_of(env: Any) -> FeatureMap:
@@ -177,9 +171,7 @@ class LearnedVectorReward(RowsWrapper):
     0. ``info["original_reward"]`` ``[n]`` holds the environment's own rewards, with the mask ``_original_reward``; in
     ``SAME_STEP`` those of rows that have ended lie in ``info["final_info"]``, as all that belongs to the ended episode.
 
-    Args:
-        env: a native form of this package's environments, or a vector environment of single ones.
-        reward: the folder of a run, or what :func:`load_reward` made of it.
+    The environment is a native form of this package, or a vector environment of single ones.
 
     Raises:
         ValueError: the reward is of other features; the environment has none, does not state its autoreset mode, or
@@ -190,7 +182,7 @@ class LearnedVectorReward(RowsWrapper):
     def __init__(self, env: VectorEnv[Any, Any, Any], reward: RunOrReward) -> None:
         super().__init__(env)
         self._scale = _common_scale(env.unwrapped)
-        self.learned = reward_for(reward, self._scale)
+        self.learned = _learned(reward, self._scale)
 
     def step(self, actions: Any) -> tuple[Any, FloatArray, Any, Any, dict[str, Any]]:
         """One action per row; the rewards are the learned ones.
@@ -227,11 +219,7 @@ class LearnedVectorReward(RowsWrapper):
 
 
 def _common_scale(env: Any) -> FeatureMap:
-    """The feature map of a native form, or the one that all single environments have.
-
-    Raises:
-        ValueError: there is none, or rows differ.
-    """
+    """The feature map of a native form, or the one that all single environments have."""
     if hasattr(env, "feature_map") or not hasattr(env, "call"):
         return scale_of(env)
     try:
