@@ -1,7 +1,5 @@
 """A batch keeps its promises: shapes, padding, splits by group, and what is saved is what is loaded."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,9 +170,3 @@ def test_a_file_that_is_no_batch_is_refused(tmp_path: Path) -> None:
     write_arrays(path, arrays | {"lengths": np.array([2, 3])})
     with pytest.raises(ValueError, match=r"episode '7' has length 3, not within 1\.\.2"):
         Batch.load(path)
-
-
-def test_a_batch_needs_no_pandas() -> None:
-    code = "import sys, cirl_gym.data.batch, cirl_gym.data.features; print({'pandas', 'torch'} & set(sys.modules))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout == "set()\n"

@@ -89,6 +89,8 @@ def test_arrays_come_back_and_need_no_pickle(tmp_path: Path) -> None:
     for name, array in ARRAYS.items():
         assert np.array_equal(back[name], array)
         assert back[name].dtype == array.dtype
+    write_arrays(tmp_path / "again.npz", ARRAYS)
+    assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
     with pytest.raises(ValueError, match="Object arrays cannot be saved"):
         write_arrays(path, {"a": np.array([None, {}], dtype=object)})
     assert np.array_equal(read_arrays(path)["a"], ARRAYS["a"])
@@ -103,12 +105,6 @@ def test_a_file_of_objects_or_of_another_kind_is_refused(tmp_path: Path) -> None
         np.save(file, np.zeros(3))
     with pytest.raises(ValueError, match=r"cannot be read as arrays: not an \.npz archive"):
         read_arrays(path)
-
-
-def test_the_same_arrays_give_the_same_bytes(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "a.npz", ARRAYS)
-    write_arrays(tmp_path / "b.npz", ARRAYS)
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
 def test_json_has_no_word_for_what_is_not_a_number(tmp_path: Path) -> None:

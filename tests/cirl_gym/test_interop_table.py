@@ -53,21 +53,18 @@ def test_names_of_actions_keep_their_order_and_those_never_taken() -> None:
     frame = to_long_table(batch)
     back, _ = from_long_table(frame)
     assert back == batch
-    kept = replace(batch, actions=np.minimum(batch.actions, 1))
-    assert from_long_table(to_long_table(kept))[0] == kept
+    never = replace(batch, actions=np.minimum(batch.actions, 1))
+    assert from_long_table(to_long_table(never))[0] == never
 
 
-def test_ids_stay_text() -> None:
+def test_ids_stay_text_and_padding_is_no_data() -> None:
+    batch = uneven(2, 3)
+    assert to_long_table(batch.padded(9)).equals(to_long_table(batch))
+    assert from_long_table(to_long_table(batch.padded(9)))[0] == batch
     ids = ("007", "7", "12.0", "9007199254740993", "NA")
     batch = replace(uneven(1, 2, 1, 2, 1), ids=ids, groups=("1", "01", "1.0", "nan", "x"))
     back, _ = from_long_table(to_long_table(batch))
     assert (back.ids, back.groups) == (ids, batch.groups)
-
-
-def test_padding_is_no_data() -> None:
-    batch = uneven(2, 3)
-    assert to_long_table(batch.padded(9)).equals(to_long_table(batch))
-    assert from_long_table(to_long_table(batch.padded(9)))[0] == batch
 
 
 def test_through_files(tmp_path: Path) -> None:

@@ -110,24 +110,14 @@ def test_a_column_that_changes_is_named() -> None:
     assert from_dataframe(put(aged(2, 1), 6, "age", "41.5"), plain)[0].obs[1, 1, 1] == 41.5
 
 
-def test_a_value_written_once_holds_for_the_whole_episode() -> None:
-    frame = put(put(aged(2, 1), 2, "age", ""), 4, "age", "")  # known in line 3 alone
-    batch, report = from_dataframe(frame, AGED)
-    assert batch.obs[0, :, 1].tolist() == [40, 40, 40]
-    assert (report.features[1].empty, report.features[1].carried, report.features[1].filled) == (2, 2, 0)
-
-
-def test_a_value_never_written_is_the_training_median_throughout() -> None:
-    frame = put(put(aged(2, 1), 5, "age", ""), 6, "age", "")
-    batch, report = from_dataframe(frame, AGED)
-    assert batch.obs[1, :2, 1].tolist() == [40, 40]
-    assert (report.features[1].carried, report.features[1].filled) == (0, 2)
-
-
-def test_a_missing_static_value_has_no_indicator() -> None:
-    frame = put(put(aged(2, 1), 3, "age", ""), 3, "x", "")
-    batch, _ = from_dataframe(frame, AGED, TableOptions(missing_indicator=True))
-    assert batch.features == ("x", "age", "y", "x_missing")
+def test_a_value_written_once_holds_for_the_whole_episode_and_one_never_written_is_the_training_median() -> None:
+    once = put(put(aged(2, 1), 2, "age", ""), 4, "age", "")  # known in line 3 alone
+    never = put(put(aged(2, 1), 5, "age", ""), 6, "age", "")
+    for frame, episode, counts in ((once, 0, (2, 2, 0)), (never, 1, (2, 0, 2))):
+        batch, report = from_dataframe(frame, AGED, TableOptions(missing_indicator=True))
+        assert set(batch.obs[episode, : batch.lengths[episode] + 1, 1].tolist()) == {40}
+        assert (report.features[1].empty, report.features[1].carried, report.features[1].filled) == counts
+        assert batch.features == ("x", "age", "y"), "a missing static value has no indicator"
 
 
 def test_the_parts_of_a_prepared_table_keep_it_too() -> None:

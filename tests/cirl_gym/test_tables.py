@@ -179,9 +179,7 @@ def test_a_table_without_last_observations_loses_one_action_per_id_with_a_count(
     assert any("2 last actions dropped" in line for line in report.lines())
     assert "1 episodes end terminated, but last actions were dropped" in report.warnings[0]
     assert batch == from_dataframe(stays(2, 3))[0]
-
-
-def test_an_id_of_one_row_says_nothing_about_the_rule_for_last_rows() -> None:
+    # An id of one row says nothing about the rule.
     batch, report = from_dataframe(put(stays(2, 3, 0, last_action=True), 9, "action", ""))
     assert batch.ids == ("000", "001")
     assert (report.episodes.last_actions_dropped, report.episodes.lone) == (2, 1)
@@ -201,9 +199,7 @@ def test_one_flag_column_is_enough() -> None:
         batch, report = from_dataframe(stays(2, 1).drop(columns=other))
         assert batch.terminated.tolist() == want
         assert report.end == "flags"
-
-
-def test_flags_may_be_empty_before_the_last_row() -> None:
+    # Flags may be empty before the last row.
     frame = stays(2, 1)
     frame.loc[frame["action"] != "", ["terminated", "truncated"]] = ""
     assert from_dataframe(frame)[0] == from_dataframe(stays(2, 1))[0]
@@ -237,16 +233,10 @@ episode = st.integers(1, 5).flatmap(
 def test_any_table_comes_back_from_its_batch(episodes: list[tuple], shuffler) -> None:
     """The readings of a frame are found again in the batch, gaps carried forward; text and shuffled rows included."""
     rows = [
-        (
-            str(i),
-            t,
-            *(repr(v) if v == v else "" for v in x),
-            a,
-            int(dead and t == len(acts)),
-            int(not dead and t == len(acts)),
-        )
+        (str(i), t, *(repr(v) if v == v else "" for v in x), a, int(last and dead), int(last and not dead))
         for i, (obs, acts, dead) in enumerate(episodes)
         for t, (x, a) in enumerate(zip(obs, [*acts, ""], strict=True))
+        for last in [t == len(acts)]
     ]
     taken = sorted({a for _, acts, _ in episodes for a in acts})
     observed = np.array([x for obs, _, _ in episodes for x in obs])
