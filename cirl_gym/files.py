@@ -100,7 +100,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
 
 def say(line: str) -> None:
     """One line to standard error, where it is no part of a result."""
-    print(f"cirl: {line}", file=sys.stderr)
+    sys.stderr.write(f"cirl: {line}\n")
 
 
 class StoredParts:

@@ -43,7 +43,7 @@ from irl.preferences.posterior import PosteriorResult, with_model_spread
 from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages, stages
-from irl.stored_stages import MemberPosterior, stored_agent, stored_expert, stored_outcome_model
+from irl.stored_stages import MemberPosterior, stored_expert, stored_outcome_model
 from irl.studies.gammas import Solved, choose_gamma
 from irl.studies.windows import time_windows
 
@@ -213,7 +213,11 @@ def fit(study: Study) -> Fit:
     with stage("quality control"):
         rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
-    windows = _windows(study, agent, pool)
+    windows: tuple[TimeWindow, ...] = ()
+    if config.windows:
+        with stage("time windows") as report:
+            psi, rng = partial(agent.psi, pool.batch), study.rng("time windows")
+            windows = time_windows(psi, pool, signs, config.windows, config.posterior, rng, report)
     members = _members(study, world)
     with stage("behaviour cloning") as report:
         rng, rules = study.rng("behaviour cloning"), rules_of(imagined)
@@ -247,7 +251,8 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
     def learnt(gamma: float, part: str, report: Reporter | None = None) -> SuccessorAgent:
         rng = study.rng("candidate policies")
         compute = partial(fit_successor, replace(problem, gamma=gamma), config.agent, rng, report)
-        return stored_agent(study.stored, problem.model, compute, part)
+        load = partial(SuccessorAgent.load, model=problem.model)
+        return study.stored.stage(part, compute, SuccessorAgent.save, load)
 
     def solve(gamma: float) -> Solved:
         agent = learnt(gamma, f"agent_gamma_{gamma!r}.npz")
@@ -336,13 +341,3 @@ def _identified(
     tolerance = sampling_tolerance(mu, signs) + erring
     named = not_identifiable(train, agent.feature_map.features)
     return identified_set(mu.mean, mus, signs, tolerance=tolerance, nodes=1000, not_identifiable=named)
-
-
-def _windows(study: Study, agent: SuccessorAgent, pool: PlanPool) -> tuple[TimeWindow, ...]:
-    """The weights of each window of time, where windows are asked for."""
-    config = study.config
-    if not config.windows:
-        return ()
-    with study.stages.stage("time windows") as report:
-        psi, rng = partial(agent.psi, pool.batch), study.rng("time windows")
-        return time_windows(psi, pool, study.signs, config.windows, config.posterior, rng, report)

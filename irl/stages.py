@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Reporter: TypeAlias = Callable[[float, float], None]
 """``report(done, total)``: what a stage calls as it goes; any unit will do."""
@@ -29,22 +29,12 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def time_left(elapsed: float, done: float, total: float) -> float | None:
-    """Seconds left if the rest goes as fast as what is done; None while that is not known."""
-    if done <= 0 or total <= 0:
-        return None
-    return elapsed * max(total - done, 0.0) / done
-
-
 class Stages:
-    """The stages of one run and how long each took. Made by :func:`stages`.
-
-    Attributes:
-        seconds: seconds of every stage that has ended, by name; a name used twice adds up.
-    """
+    """The stages of one run and how long each took. Made by :func:`stages`."""
 
     def __init__(self, total: int, console: Console | None, clock: Callable[[], float]) -> None:
         self.seconds: dict[str, float] = {}
+        """Of every stage that has ended, by name; a name used twice adds up."""
         self._total = total
         self._console = console
         self._clock = clock
@@ -83,16 +73,17 @@ class Stages:
     def stage(self, name: str) -> Iterator[Reporter]:
         """Show one stage from its start to its end, and record its seconds, also if it fails."""
         self._begun += 1
-        title = f"[{self._begun}/{self._total}] {name}"
-        begin = self._clock()
+        title, begin, outcome = f"[{self._begun}/{self._total}] {name}", self._clock(), "stopped"
         self._current = (name, begin)
-        outcome = "stopped"
         try:
-            if self._bars is None:
-                self._print(title)
+            if (bars := self._bars) is None:
                 yield self._lines(title, begin)
             else:
-                yield from self._bar(self._bars, title)
+                # It pulses until the first report, and is full at the end even if the stage ended early.
+                task = bars.add_task(title, total=None)
+                yield lambda done, total: bars.update(task, completed=done, total=total)
+                last = bars.tasks[-1].total or 1.0
+                bars.update(task, completed=last, total=last)
             outcome = "done"
         finally:
             elapsed = self._clock() - begin
@@ -101,20 +92,8 @@ class Stages:
             if self._bars is None:
                 self._print(f"{title}: {outcome} after {duration(elapsed)}")
 
-    def _bar(self, bars: Progress, title: str) -> Iterator[Reporter]:
-        """A bar that pulses until the first report, and is full at the end even if the stage ended early."""
-        task: TaskID = bars.add_task(title, total=None)
-        last = 1.0
-
-        def report(done: float, total: float) -> None:
-            nonlocal last
-            last = total
-            bars.update(task, completed=done, total=total)
-
-        yield report
-        bars.update(task, completed=last, total=last)
-
     def _lines(self, title: str, begin: float) -> Reporter:
+        self._print(title)
         last = begin
 
         def report(done: float, total: float) -> None:
@@ -122,13 +101,13 @@ class Stages:
             now = self._clock()
             if now - last < LINE_EVERY:
                 return
-            last = now
-            left = time_left(now - begin, done, total)
-            if left is None:
-                self._print(f"{title}: {duration(now - begin)} so far")
+            last, elapsed = now, now - begin
+            if done <= 0 or total <= 0:
+                self._print(f"{title}: {duration(elapsed)} so far")
             else:
+                left = elapsed * max(total - done, 0.0) / done
                 share = 100 * min(done / total, 1.0)
-                self._print(f"{title}: {share:.0f} %, {duration(now - begin)} so far, about {duration(left)} left")
+                self._print(f"{title}: {share:.0f} %, {duration(elapsed)} so far, about {duration(left)} left")
 
         return report
 

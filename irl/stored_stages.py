@@ -23,7 +23,6 @@ import numpy as np
 from agents.expert import Expert, simulator_model
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.files import StoredParts, read_arrays, read_json, say, write_arrays, write_json
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -70,13 +69,6 @@ def stored_outcome_model(stored: StoredParts, compute: Callable[[], FittedOutcom
         return FittedOutcomeModel(model, about["report"], about["seconds"])
 
     return stored.stage("outcome_model.npz", compute, save, load)
-
-
-def stored_agent(
-    stored: StoredParts, model: OutcomeModel, compute: Callable[[], SuccessorAgent], name: str = "agent.npz"
-) -> SuccessorAgent:
-    """Step 6: candidate policies in the world of the model."""
-    return stored.stage(name, compute, SuccessorAgent.save, lambda path: SuccessorAgent.load(path, model))
 
 
 @dataclass(frozen=True)
@@ -170,16 +162,20 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Stages) -> Iterator[
         identity: from :func:`identity_of`.
         run: told how long a stopped command had worked on what is stored.
     """
-    text = json.dumps(identity, sort_keys=True)
-    folder = out / UNFINISHED / hashlib.sha256(text.encode()).hexdigest()[:16]
+    text, place = json.dumps(identity, sort_keys=True), out / UNFINISHED
+    folder = place / hashlib.sha256(text.encode()).hexdigest()[:16]
     if _parts(folder):
-        say(f"going on with the run that was stopped (kept in {out / UNFINISHED}; --fresh begins anew)")
-    elif others := [path for path in _runs(folder.parent) if path != folder and _parts(path)]:
-        differing = _differences(_read_identity(max(others, key=lambda path: path.stat().st_mtime)), json.loads(text))
-        say(f"{out / UNFINISHED} is of a run with other {differing}; this one begins anew")
+        say(f"going on with the run that was stopped (kept in {place}; --fresh begins anew)")
+    elif others := [path for path in _runs(place) if _parts(path)]:
+        latest = max(others, key=lambda path: path.stat().st_mtime)
+        differing = _differences(_read(latest / _ABOUT) or {}, json.loads(text))
+        say(f"{place} is of a run with other {differing}; this one begins anew")
     stored = StoredParts(folder)
     stored.write(_ABOUT, lambda path: write_json(path, identity))
-    spent = _read_seconds(folder / _SECONDS)
+    spent = _read(folder / _SECONDS) if (folder / _SECONDS).exists() else {}
+    if spent is None or not all(isinstance(x, float) and 0 <= x < np.inf for x in spent.values()):
+        say(f"{folder / _SECONDS} cannot be used; the seconds of what is kept are not counted")
+        spent = {}
     run.seconds.update(spent)
 
     def record() -> None:
@@ -196,8 +192,8 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Stages) -> Iterator[
     finally:
         if folder.is_dir() and not _parts(folder):
             shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # something else is kept beside it
-                folder.parent.rmdir()
+            with suppress(OSError):
+                place.rmdir()
 
 
 def remove(out: Path) -> None:
@@ -210,26 +206,13 @@ def remove(out: Path) -> None:
         (out / UNFINISHED).rmdir()
 
 
-def _read_seconds(path: Path) -> dict[str, float]:
-    if not path.exists():
-        return {}
+def _read(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None where it cannot be read."""
     try:
         found = read_json(path)
     except (OSError, ValueError):
-        found = None
-    if isinstance(found, dict) and all(isinstance(x, float) and 0 <= x < np.inf for x in found.values()):
-        return found
-    say(f"{path} cannot be used; the seconds of what is kept are not counted")
-    return {}
-
-
-def _read_identity(folder: Path) -> dict[str, Any]:
-    """Of a folder of parts; empty where that cannot be read."""
-    try:
-        found = read_json(folder / _ABOUT)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -83,11 +83,11 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     ran = []
     monkeypatch.setattr("irl.commands.explain.demo", lambda config, out: ran.append(("demo", str(out))))
     monkeypatch.setattr("irl.commands.explain.explain", lambda frame, config, out: ran.append(("explain", str(out))))
-    monkeypatch.setattr("irl.commands.expert.expert", lambda setting, name, out, **_: ran.append((name, str(out))))
-    monkeypatch.setattr("irl.commands.diagnose.diagnose_run", lambda run, out, **_: ran.append(("diagnose", str(run))))
-    monkeypatch.setattr("irl.commands.compare.compare_runs", lambda a, b, out, **_: ran.append(("compare", str(out))))
-    monkeypatch.setattr("irl.commands.baselines.baselines_run", lambda run, *_: ran.append(("baselines", str(run))))
-    monkeypatch.setattr("irl.commands.tune.tune", lambda data, *rest: ran.append(("tune", str(rest[-1]))))
+    monkeypatch.setattr("irl.commands.expert.command", lambda given: ran.append((given.algorithm, str(given.out))))
+    monkeypatch.setattr("irl.commands.diagnose.command", lambda given: ran.append(("diagnose", str(given.run))))
+    monkeypatch.setattr("irl.commands.compare.command", lambda given: ran.append(("compare", str(given.out))))
+    monkeypatch.setattr("irl.commands.baselines.command", lambda given: ran.append(("baselines", str(given.run))))
+    monkeypatch.setattr("irl.commands.tune.command", lambda given: ran.append(("tune", str(given.out))))
     monkeypatch.setattr("cirl_gym.tuning.search.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
     lines = [line for line in commands("cirl") if len(line.split()) > 2]  # not where a command is only named
     lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]

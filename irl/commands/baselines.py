@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,41 +35,14 @@ ROWS = "rows"
 """Folder of the finished rows, one file each."""
 
 
-@dataclass(frozen=True)
-class BaselinesConfig:
-    """Which methods are compared, and how.
-
-    Raises:
-        ValueError: the seed is negative.
-    """
-
-    methods: tuple[str, ...] = ()
-    """Names of :data:`irl.result.baselines.METHODS`; empty: the paper's and the control."""
-    seed: int | None = None
-    """Everything that the methods draw; None: the run's."""
-    quick: bool = False
-    """A fraction of the work, each with the outcome model that it would have otherwise."""
-    dsfn: DSFNLoopConfig = field(default_factory=DSFNLoopConfig)
-    """Of DSFN and DSFN(h)."""
-
-    def __post_init__(self) -> None:
-        if self.seed is not None and self.seed < 0:
-            raise ValueError(f"seed must not be negative, got {self.seed}")
-
-    def of_fit(self, fit: FitConfig) -> FitConfig:
-        """A run's settings, or a quick version of them: one outcome model each, of the run's kind and form."""
-        if not self.quick:
-            return fit
-        quick = replace(OutcomeModelConfig.quick(), base=fit.outcome.base, relative=fit.outcome.relative)
-        return replace(fit.quick(), model=fit.model, outcome=quick)
-
-    def of_dsfn(self) -> DSFNLoopConfig:
-        """Settings of DSFN, or a quick version of them."""
-        return quick_dsfn(self.dsfn) if self.quick else self.dsfn
+def quick_fit(fit: FitConfig) -> FitConfig:
+    """A run's settings with less work: one outcome model, of the run's kind and form."""
+    outcome = replace(OutcomeModelConfig.quick(), base=fit.outcome.base, relative=fit.outcome.relative)
+    return replace(fit.quick(), model=fit.model, outcome=outcome)
 
 
 def quick_dsfn(config: DSFNLoopConfig) -> DSFNLoopConfig:
-    """Fewer rounds and gradient steps."""
+    """Fewer rounds and gradient steps; what is less work already stays as it is."""
     dsfn: DSFNConfig = config.dsfn
     few = replace(
         dsfn,
@@ -80,33 +53,31 @@ def quick_dsfn(config: DSFNLoopConfig) -> DSFNLoopConfig:
     return replace(config, dsfn=few, rounds=min(config.rounds, 5))
 
 
-def command(options: BaselinesOptions) -> None:
-    """Run ``cirl baselines``; raises as :func:`baselines_run` does."""
-    baselines_run(options.run, BaselinesConfig(options.methods, options.seed, options.quick), options.out)
-
-
-def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -> Baselines:
+def command(options: BaselinesOptions, dsfn: DSFNLoopConfig | None = None) -> Baselines:
     """Let every method learn from the episodes of a run, print one table, write ``baselines.json``.
 
     A method that is done is stored in ``rows/`` with its settings. When the command is given again, after it was
     stopped or with further methods, those whose settings are the same are taken from there.
 
     Args:
-        run: folder that ``cirl demo`` or ``cirl explain`` left.
-        config: what is compared.
-        out: where to write; default: the run's own folder.
+        options: of the command line.
+        dsfn: how DSFN and DSFN(h) learn; default: as in their paper.
 
     Raises:
         ValueError: the folder is not a whole run's or an option is not possible; or, when all else is written, a method
             failed: its row says why.
         OSError: the folder cannot be written to.
     """
+    if options.seed is not None and options.seed < 0:
+        raise ValueError(f"seed must not be negative, got {options.seed}")
     torch.set_num_threads(1)
-    folder = run if out is None else out
-    loaded = load_finished(run)
-    methods = chosen_methods(config.methods, loaded.truth is not None)
-    seed = loaded.seed if config.seed is None else config.seed
-    fit, dsfn = config.of_fit(loaded.fit), config.of_dsfn()
+    folder = options.run if options.out is None else options.out
+    loaded = load_finished(options.run)
+    methods = chosen_methods(options.methods, loaded.truth is not None)
+    seed = loaded.seed if options.seed is None else options.seed
+    fit, dsfn = loaded.fit, dsfn or DSFNLoopConfig()
+    if options.quick:
+        fit, dsfn = quick_fit(fit), quick_dsfn(dsfn)
     study = Study(*loaded.split(), loaded.feature_map, loaded.signs, fit, seed)
     (folder / ROWS).mkdir(parents=True, exist_ok=True)
     (folder / BASELINES).unlink(missing_ok=True)  # of other methods, or of an older run
@@ -114,17 +85,18 @@ def baselines_run(run: Path, config: BaselinesConfig, out: Path | None = None) -
     for number, method in enumerate(methods, 1):
         shown.print(f"{number} of {len(methods)}: {METHODS[method]}", markup=False, highlight=False)
         rows.append(_row(method, study, dsfn, loaded, folder / ROWS / f"{method}.json", shown))
+    episodes = {"train": len(study.train), "validation": len(study.validation), "test": len(loaded.test)}
     found = Baselines(
-        run=str(run),
+        run=str(options.run),
         features=loaded.feature_map.features,
         true_weights=None if loaded.truth is None else tuple(loaded.truth.weights),
         ceiling=loaded.ceiling,
         gap_in=loaded.world.name,
-        episodes=_episodes(study, loaded),
+        episodes=episodes if loaded.truth is None else {**episodes, "patients": RETURN_EPISODES},
         seed=seed,
-        quick=config.quick,
+        quick=options.quick,
         rows=(*rows, *_references(loaded)),
-        notes=_notes(study, config.quick, methods),
+        notes=_notes(study, options.quick, methods),
     )
     found.write(folder / BASELINES)
     show(report_of_baselines(found, folder), Console(highlight=False))
@@ -198,11 +170,6 @@ def _references(loaded: FinishedRun) -> list[Row]:
     if loaded.truth is None:
         return rows
     return [Row(method="expert", model="simulator", memory=True, **loaded.measured(loaded.truth.expert)), *rows]
-
-
-def _episodes(study: Study, loaded: FinishedRun) -> dict[str, int]:
-    episodes = {"train": len(study.train), "validation": len(study.validation), "test": len(loaded.test)}
-    return episodes if loaded.truth is None else {**episodes, "patients": RETURN_EPISODES}
 
 
 def _notes(study: Study, quick: bool, methods: tuple[str, ...]) -> tuple[str, ...]:

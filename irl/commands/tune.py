@@ -22,7 +22,13 @@ from irl.stages import duration, stages
 
 
 def command(options: TuneOptions) -> None:
-    """Run ``cirl tune``; raises as :func:`tune` does."""
+    """Search on a table or a batch, print every trial, write ``tuning.json``.
+
+    Raises:
+        ValueError: the data or an option cannot be used, or the study was begun with others.
+        OSError: a file cannot be read or the folder not be written to.
+        ImportError: Optuna is not installed.
+    """
     config = TuningConfig(
         options.model,
         trials=options.trials,
@@ -31,32 +37,19 @@ def command(options: TuneOptions) -> None:
         seed=options.seed,
         start=OutcomeModelConfig(base=not options.alone),
     )
-    tune(options.data, options.columns, config, options.storage, options.study, options.out)
-
-
-def tune(
-    data: Path, arguments: TableArguments, config: TuningConfig, storage: str | None, name: str | None, out: Path
-) -> Tuning:
-    """Search on a table or a batch, print every trial, write ``tuning.json``.
-
-    Raises:
-        ValueError: the data or an option cannot be used, or the study was begun with others.
-        OSError: a file cannot be read or the folder not be written to.
-        ImportError: Optuna is not installed.
-    """
     torch.set_num_threads(1)
-    train, validation = splits(data, arguments, config.seed)
+    train, validation = splits(options.data, options.columns, config.seed)
+    out = options.out
     out.mkdir(parents=True, exist_ok=True)  # before hours of training
-    journal: str | os.PathLike[str] = storage or out / "study.journal"
+    journal: str | os.PathLike[str] = options.storage or out / "study.journal"
     with stages(1) as run, run.stage(f"tuning {config.model}") as report:
-        found = search(train, validation, config, journal, name=name, progress=report)
+        found = search(train, validation, config, journal, name=options.study, progress=report)
     found.write(out / "tuning.json")
     console = Console(highlight=False)
     console.print(trial_table(found))
     for line in remarks(found):
         console.print(line, soft_wrap=True)
     console.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(journal)}", soft_wrap=True)
-    return found
 
 
 def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Batch]:

@@ -25,8 +25,9 @@ from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.commands import baselines as baselines_command
 from irl.commands import explain as commands
-from irl.commands.baselines import BaselinesConfig, baselines_run, stored_row
+from irl.commands.baselines import quick_dsfn, quick_fit, stored_row
 from irl.commands.cli import main
+from irl.commands.options import BaselinesOptions
 from irl.report.comparison import report_of_baselines
 from irl.result.baselines import METHODS, PAPER, Baselines, Row, chosen_methods
 from irl.result.result import Result
@@ -41,8 +42,8 @@ CALM = TumourParameters(horizon=6, tumour_noise=0.0, side_noise=0.0)
 TWO = ("wbc", "lactate")
 
 
-def tiny(*methods, **changes):
-    return BaselinesConfig(methods, dsfn=DSFN, **changes)
+def compared(run, out, *methods, dsfn=DSFN, **changes):
+    return baselines_command.command(BaselinesOptions(run, methods, out=out, **changes), dsfn)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def of_demo(demo_run, tmp_path_factory, handed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(baselines_methods, "fit", watched_fit)
         patch.setattr(baselines_methods, "_explained", watched)
-        return baselines_run(demo_run, tiny(), out), out
+        return compared(demo_run, out), out
 
 
 @pytest.fixture(scope="module")
@@ -236,17 +237,17 @@ def test_the_control_alone_gets_the_simulator(of_demo, handed):
 
 
 def test_the_order_of_methods_and_which_others_are_asked_for_change_nothing(of_demo, demo_run, tmp_path):
-    rows = by_method(baselines_run(demo_run, tiny("dsfn", "mb_x"), tmp_path))
+    rows = by_method(compared(demo_run, tmp_path, "dsfn", "mb_x"))
     before = by_method(of_demo[0])
     for name in ("dsfn", "mb_x"):
         assert structs.replace(rows[name], seconds=None) == structs.replace(before[name], seconds=None)
-    other = by_method(baselines_run(demo_run, tiny("mb_x", seed=7), tmp_path))
+    other = by_method(compared(demo_run, tmp_path, "mb_x", seed=7))
     assert other["mb_x"].weights != rows["mb_x"].weights
     assert other["majority"] == before["majority"]
 
 
 def test_a_table_has_no_oracle_and_no_returns(table_run, tmp_path, capsys):
-    found = baselines_run(table_run, tiny("cirl", "dsfn_h", "cloning"), tmp_path)
+    found = compared(table_run, tmp_path, "cirl", "dsfn_h", "cloning")
     assert "return" not in capsys.readouterr().out
     rows = by_method(found)
     assert tuple(rows) == ("cirl", "dsfn_h", "cloning", "majority", "repeat")
@@ -281,13 +282,13 @@ class TestRows:
         monkeypatch.setattr(baselines_command, "solve", killed_at_the_third)
         (tmp_path / "baselines.json").write_text("of an older call")
         with pytest.raises(Killed):
-            baselines_run(demo_run, tiny(*methods), tmp_path)
+            compared(demo_run, tmp_path, *methods)
         assert not (tmp_path / "baselines.json").exists()
         assert {path.name for path in (tmp_path / "rows").iterdir()} == {"mb_x.json", "cloning.json"}
         before = json.loads((tmp_path / "rows" / "mb_x.json").read_text())["row"]["seconds"]
 
         solved.clear()
-        found = baselines_run(demo_run, tiny(*methods), tmp_path)
+        found = compared(demo_run, tmp_path, *methods)
         assert solved == ["dsfn"]
         rows, whole = by_method(found), by_method(of_demo[0])
         assert rows["mb_x"].seconds == before
@@ -304,33 +305,32 @@ class TestRows:
         monkeypatch.setattr(baselines_command, "solve", noted)
         monkeypatch.setattr(baselines_command, "_references", lambda *arguments: [])
 
-        def asked(run, config):
+        def asked(run, **changes):
             """Which methods are made anew, by a call whose folder holds all rows of an earlier one."""
             out = tmp_path / "out"
             shutil.rmtree(out, ignore_errors=True)
             shutil.copytree(of_demo[1], out)
             solved.clear()
             try:
-                baselines_run(run, config, out)
+                compared(run, out, **changes)
             except ValueError as error:
                 assert "not today" in str(error)  # noqa: PT017
             return solved.copy()
 
-        assert asked(demo_run, tiny()) == []
-        assert asked(demo_run, tiny(seed=1)) == list(PAPER)
+        assert asked(demo_run) == []
+        assert asked(demo_run, seed=1) == list(PAPER)
         # The copy's settings and DSFN's are their own.
-        other_dsfn = BaselinesConfig(dsfn=replace(DSFN, rounds=3))
-        assert asked(demo_run, other_dsfn) == ["dsfn", "dsfn_h"]
-        assert "cloning" in asked(demo_run, tiny(quick=True))
+        assert asked(demo_run, dsfn=replace(DSFN, rounds=3)) == ["dsfn", "dsfn_h"]
+        assert "cloning" in asked(demo_run, quick=True)
         copied = tmp_path / "run"
         shutil.copytree(demo_run, copied)
-        assert asked(copied, tiny()) == []
+        assert asked(copied) == []
         with monkeypatch.context() as patch:
             patch.setattr(baselines_command, "code_digest", lambda: "of another version")
-            assert asked(copied, tiny()) == list(PAPER)
+            assert asked(copied) == list(PAPER)
         batch = Batch.load(copied / "batch.npz")
         batch.take(np.arange(len(batch) - 1)).save(copied / "batch.npz")
-        assert asked(copied, tiny()) == list(PAPER)
+        assert asked(copied) == list(PAPER)
 
     def test_only_a_whole_row_is_taken(self, of_demo, tmp_path):
         path = tmp_path / "cloning.json"
@@ -455,11 +455,10 @@ def test_all_methods_have_the_discount_factor_that_the_run_chose():
 
 def test_quick_keeps_the_outcome_model_of_the_run():
     run = tiny_fit(model="crn", outcome=replace(tiny_fit().outcome, relative=("x",), members=3))
-    quick = BaselinesConfig(quick=True).of_fit(run)
+    quick = quick_fit(run)
     assert (quick.model, quick.outcome.relative, quick.outcome.members) == ("crn", ("x",), 1)
-    assert BaselinesConfig().of_fit(run) == run
-    assert BaselinesConfig(quick=True).of_dsfn().rounds == 5
-    assert BaselinesConfig(quick=True, dsfn=DSFN).of_dsfn() == DSFN, "what is less work already stays as it is"
+    assert quick_dsfn(DSFNLoopConfig()).rounds == 5
+    assert quick_dsfn(DSFN) == DSFN, "what is less work already stays as it is"
 
 
 def test_a_new_run_takes_the_table_away(demo_run, of_demo, tmp_path, monkeypatch):

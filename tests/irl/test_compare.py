@@ -18,7 +18,8 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.files import read_arrays, write_arrays
 from irl.commands import explain as commands
 from irl.commands.cli import main
-from irl.commands.compare import compare_runs
+from irl.commands.compare import command as compare_command
+from irl.commands.options import CompareOptions
 from irl.preferences.posterior import PosteriorResult
 from irl.report.comparison import comparison_sentence, report_of_comparison
 from irl.run import Run, save_posterior
@@ -238,7 +239,7 @@ class TestFolders:
         assert set(written) == {"schema", "a", "b", "differences", "ranges", "draws", "notes"}
         assert (written["a"], written["b"]) == tuple(map(str, runs))
         assert written["differences"]["volume"]["difference"] == pytest.approx(0.3, abs=1e-6)
-        again = compare_runs(*runs, tmp_path)
+        again = compare_command(CompareOptions(*runs, out=tmp_path))
         assert again.as_dict() == written
         assert (tmp_path / "comparison.json").read_bytes() == (out / "comparison.json").read_bytes()
 

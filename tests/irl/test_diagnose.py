@@ -20,7 +20,8 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.outcome_models.model import EnsembleModel
 from irl.commands import explain as commands
 from irl.commands.cli import main
-from irl.commands.diagnose import diagnose_run
+from irl.commands.diagnose import command as diagnose_command
+from irl.commands.options import DiagnoseOptions
 from irl.report.diagnosis import report_of_diagnosis, verdicts
 from irl.report.section import render
 from irl.studies.diagnosis import Diagnosis, ErrorsAhead, Material, diagnose
@@ -39,7 +40,7 @@ def demo_run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def of_demo(demo_run, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
-    return diagnose_run(demo_run, out, patients=40), out
+    return diagnose_command(DiagnoseOptions(demo_run, out, patients=40)), out
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def table_run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def of_table(table_run):
-    return diagnose_run(table_run), table_run
+    return diagnose_command(DiagnoseOptions(table_run)), table_run
 
 
 def with_ratio(found: Diagnosis, factual: float, flipped: float) -> Diagnosis:
@@ -106,11 +107,14 @@ def test_a_table_is_diagnosed_on_the_episodes_held_out(of_table):
 
 
 def test_the_same_seed_gives_the_same_bytes(demo_run, of_demo, tmp_path):
-    again = diagnose_run(demo_run, tmp_path, patients=40)
+    again = diagnose_command(DiagnoseOptions(demo_run, tmp_path, patients=40))
     for name in ("diagnostics.json", "diagnostics.html"):
         assert (tmp_path / name).read_bytes() == (of_demo[1] / name).read_bytes(), name
     assert again == of_demo[0]
-    assert diagnose_run(demo_run, tmp_path, patients=40, seed=1, steps=2).factual.model != again.factual.model[:2]
+    assert (
+        diagnose_command(DiagnoseOptions(demo_run, tmp_path, patients=40, seed=1, steps=2)).factual.model
+        != again.factual.model[:2]
+    )
 
 
 def test_a_good_word_is_only_said_where_the_numbers_bear_it(of_demo):
@@ -210,15 +214,15 @@ def test_other_bad_folders_and_options_are_one_clear_error(demo_run, tmp_path, c
     ):
         (folder / "config.json").write_text(json.dumps(content))
         with pytest.raises(ValueError, match="is not the folder of a whole run") as error:
-            diagnose_run(folder)
+            diagnose_command(DiagnoseOptions(folder))
         assert said in str(error.value)
     shutil.copy(demo_run / "config.json", folder / "config.json")
     (folder / "outcome_model.npz").write_bytes((demo_run / "outcome_model.npz").read_bytes()[:100])
     with pytest.raises(ValueError, match=r"outcome_model\.npz"):
-        diagnose_run(folder)
+        diagnose_command(DiagnoseOptions(folder))
     for option in ({"patients": 1}, {"steps": 0}, {"seed": -1}):
         with pytest.raises(ValueError, match="patients must be at least 2"):
-            diagnose_run(demo_run, **option)
+            diagnose_command(DiagnoseOptions(demo_run, **option))
 
 
 @pytest.mark.parametrize("kind", ["crn", "ensemble"])

@@ -25,7 +25,8 @@ from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.types import FloatArray
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.commands import explain as commands
-from irl.commands.baselines import BaselinesConfig, baselines_run
+from irl.commands.baselines import command
+from irl.commands.options import BaselinesOptions
 from irl.result.baselines import PAPER
 from irl.studies.baselines import DSFNLoopConfig, fit_dsfn
 from irl.studies.judge import FinishedRun, habits, load_finished
@@ -235,7 +236,7 @@ class TestTheCommand:
 
         monkeypatch.setattr(FinishedRun, "measured", watched)
         loop = DSFNLoopConfig(TINY, rounds=2)
-        found = baselines_run(run, BaselinesConfig(dsfn=loop), tmp_path)
+        found = command(BaselinesOptions(run, out=tmp_path), loop)
         assert not found.failed
         assert [row.method for row in found.rows] == [*PAPER, "expert", "majority", "repeat"]
         assert len(judged) == len(found.rows)

@@ -17,7 +17,8 @@ from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.store import load_model
 from irl.commands import explain as commands
 from irl.commands.cli import main
-from irl.commands.diagnose import diagnose_run
+from irl.commands.diagnose import command as diagnose_command
+from irl.commands.options import DiagnoseOptions
 from irl.pipeline import Study, fit
 from irl.result.result import Result
 from irl.stages import stages
@@ -68,7 +69,7 @@ def test_what_is_known_of_the_experts_has_the_masks(run):
 
 
 def test_the_folder_can_be_diagnosed(run, tmp_path):
-    found = diagnose_run(run, tmp_path, patients=20)
+    found = diagnose_command(DiagnoseOptions(run, tmp_path, patients=20))
     assert (tmp_path / "diagnostics.json").is_file()
     assert found is not None
 

@@ -17,8 +17,9 @@ from cirl_gym.outcome_models.store import load_model
 from cirl_gym.wrappers.learned_reward import LearnedReward, load_reward
 from irl.commands import explain as commands
 from irl.commands.cli import main
-from irl.commands.compare import compare_runs
-from irl.commands.diagnose import diagnose_run
+from irl.commands.compare import command as compare_command
+from irl.commands.diagnose import command as diagnose_command
+from irl.commands.options import CompareOptions, DiagnoseOptions
 from irl.result.result import Result
 
 FEATURES = ("temperature", "wbc", "lactate", "heart_rate")
@@ -114,13 +115,13 @@ def test_the_agent_comes_back_with_its_outcomes(run):
 
 
 def test_two_runs_are_compared(runs, tmp_path):
-    found = compare_runs(runs / "0", runs / "1", tmp_path, rescale=True)
+    found = compare_command(CompareOptions(runs / "0", runs / "1", out=tmp_path, rescale=True))
     assert tuple(found.differences) == OUTCOMES
     assert json.loads((tmp_path / "comparison.json").read_text())["ranges"].keys() == set(OUTCOMES)
 
 
 def test_a_run_is_diagnosed(run, tmp_path):
-    found = diagnose_run(run, tmp_path, patients=4, steps=2)
+    found = diagnose_command(DiagnoseOptions(run, tmp_path, patients=4, steps=2))
     assert (found.features, found.outcomes) == ((*FEATURES, "lactate before"), OUTCOMES)
     assert found.normaliser[OUTCOMES[0]][0] == 0
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from irl.stages import LINE_EVERY, duration, stages, time_left
+from irl.stages import LINE_EVERY, duration, stages
 
 
 class Clock:
@@ -33,13 +33,6 @@ def test_duration(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_time_left_is_proportional_and_unknown_before_the_first_step() -> None:
-    assert time_left(30.0, 25, 100) == pytest.approx(90.0)
-    assert time_left(30.0, 100, 100) == 0.0
-    assert time_left(30.0, 120, 100) == 0.0
-    assert time_left(30.0, 0, 100) is None
-
-
 def test_a_log_file_gets_a_line_at_start_and_end_and_at_most_one_every_fifteen_seconds() -> None:
     clock, (shown, text) = Clock(), console()
     with stages(2, console=shown, clock=clock) as run:
@@ -50,6 +43,8 @@ def test_a_log_file_gets_a_line_at_start_and_end_and_at_most_one_every_fifteen_s
         with run.stage("data") as report:
             clock.now += 20.0
             report(0, 10)
+            clock.now += 20.0
+            report(12, 10)
     assert LINE_EVERY == 15.0
     assert text.getvalue().splitlines() == [
         "[1/2] expert",
@@ -58,9 +53,10 @@ def test_a_log_file_gets_a_line_at_start_and_end_and_at_most_one_every_fifteen_s
         "[1/2] expert: done after 40 s",
         "[2/2] data",
         "[2/2] data: 20 s so far",
-        "[2/2] data: done after 20 s",
+        "[2/2] data: 100 %, 40 s so far, about 0.0 s left",
+        "[2/2] data: done after 40 s",
     ]
-    assert run.seconds == {"expert": 40.0, "data": 20.0}
+    assert run.seconds == {"expert": 40.0, "data": 40.0}
 
 
 def test_a_failing_stage_is_recorded_and_its_error_is_passed_on() -> None:
