@@ -15,7 +15,6 @@ from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, IntArray, Policy
-from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.metrics import (
     RETURN_EPISODES,
     HeldOutConfig,
@@ -33,34 +32,9 @@ from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
 from irl.pipeline import Fit, Simulated, Study
 from irl.preferences.inference import judged_episodes
-from irl.result.result import (
-    Accuracy,
-    AllowedActions,
-    Episodes,
-    Estimate,
-    HeldOutLikelihood,
-    IdentifiedRanges,
-    Kappa,
-    LoopRound,
-    Member,
-    MixedPolicy,
-    ModelError,
-    PolicyMixture,
-    Result,
-    installed_versions,
-)
-from irl.result.sentences import (
-    Evidence,
-    Verdict,
-    expectation_sentences,
-    gamma_sentences,
-    loop_sentences,
-    per,
-    seen_sentences,
-    verdict,
-    verdict_sentences,
-    window_sentences,
-)
+from irl.result import result as records
+from irl.result import sentences
+from irl.result.result import Result
 
 _WATCHED = 25
 """Held-out episodes on which the policy of every round is watched."""
@@ -70,7 +44,7 @@ _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
 
 
-def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> HeldOutLikelihood:
+def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> records.HeldOutLikelihood:
     """How likely decisions of the first held-out episodes are; ``chances`` ``[N, T, A]`` are the experts' own."""
     config = HeldOutConfig()
     judged = judged_episodes(test, config.decisions)
@@ -83,9 +57,9 @@ def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArr
 
 def measured_accuracy(
     cirl: IntArray, cloning: IntArray, train: Batch, test: Batch, chances: FloatArray | None
-) -> Accuracy:
+) -> records.Accuracy:
     """Appendix H on held-out episodes, beside what a copy, habit and repetition reach, and the ceiling if known."""
-    return Accuracy(
+    return records.Accuracy(
         cirl=accuracy(cirl, test),
         cloning=accuracy(cloning, test),
         majority=accuracy(majority(train, test), test),
@@ -94,7 +68,7 @@ def measured_accuracy(
     )
 
 
-def measured_returns(found: Fit, simulated: Simulated, episodes: int, seed: int) -> dict[str, Estimate]:
+def measured_returns(found: Fit, simulated: Simulated, episodes: int, seed: int) -> dict[str, records.Estimate]:
     """Undiscounted return under the true weights in the simulator; every policy has the same patients and noise."""
     rng, rules = np.random.default_rng(seed), rules_of(simulated.expert.agent.model)
     feature_map = simulated.expert.agent.feature_map
@@ -107,17 +81,8 @@ def measured_returns(found: Fit, simulated: Simulated, episodes: int, seed: int)
     estimates = {}
     for name, policy in policies.items():
         earned = simulated_returns(policy, simulated.parameters, feature_map, simulated.expert.w, seed, episodes)
-        estimates[name] = Estimate(*mean_and_error(earned))
+        estimates[name] = records.Estimate(*mean_and_error(earned))
     return estimates
-
-
-def measured_error(found: Fit, test: Batch, parameters: TumourParameters | None) -> ModelError:
-    """Error of phi on held-out histories; of actions not taken only where a simulator can be asked."""
-    model, feature_map = found.model.model, found.feature_map
-    factual = factual_error(model, test, feature_map).pooled
-    if parameters is None:
-        return ModelError(factual, None)
-    return ModelError(factual, counterfactual_error(model, test, OracleModel(parameters), feature_map).pooled)
 
 
 def judged(
@@ -143,16 +108,20 @@ def judged(
     names = found.feature_map.features
     chances = None if simulated is None else simulated.expert.probabilities(test)
     truth = None if simulated is None else simulated.expert.w
+    model, phi, counterfactual = found.model.model, found.feature_map, None
+    if simulated is not None:  # of actions not taken only where a simulator can be asked
+        counterfactual = counterfactual_error(model, test, OracleModel(simulated.parameters), phi).pooled
     # What both policies would most likely have done.
     chosen = (act_along(found.policy, test), act_along(found.cloning, test))
     met = measured_accuracy(*chosen, train, test, chances)
-    allowed = allowed_in(found, train)
+    rules = rules_of(found.agent.model)
+    allowed = None if rules is None else records.AllowedActions.of([rule.name for rule in rules.rules], train)
     recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
     return Result(
         features=names,
         weights=_numbers(found.weights),
         intervals=_by_name(names, posterior.low, posterior.high),
-        identified_set=IdentifiedRanges(
+        identified_set=records.IdentifiedRanges(
             ranges=_by_name(names, *np.sort([identified.low, identified.high], axis=0)),
             minimum=identified.minimum,
             tolerance=identified.tolerance,
@@ -166,26 +135,27 @@ def judged(
         agreement=agreement_over_time(*chosen, test),
         likelihood=measured_likelihood(found, train, test, chances),
         returns=None if simulated is None else measured_returns(found, simulated, RETURN_EPISODES, study.seed),
-        model_error=measured_error(found, test, None if simulated is None else simulated.parameters),
+        model_error=records.ModelError(factual_error(model, test, phi).pooled, counterfactual),
         seconds=study.stages.seconds,
         seed=study.seed,
         config={**config, "ranges": _by_name(names, found.feature_map.low, found.feature_map.high)},
-        versions=installed_versions(),
+        versions=records.installed_versions(),
         estimates={
             "posterior": _numbers(posterior.mean),
             "w_K": _numbers(found.loop.weights),
             "last_direction": _numbers(found.loop.last_weights),
             "least_regret": _numbers(identified.best),
         },
-        kappa=Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
+        kappa=records.Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
         true_weights=None if truth is None else _numbers(truth),
         table=None if table is None else dict(table),
         headline=headline(found, met, truth, allowed),
         stop=found.loop.stop,
         verdict=found_verdict(found),
-        episodes=Episodes(len(train), len(study.validation), len(test), *mean_lengths(found, train)),
+        episodes=records.Episodes(len(train), len(study.validation), len(test), *mean_lengths(found, train)),
         members=tuple(
-            Member(*map(_numbers, (one.posterior.mean, one.mu_expert, one.mu_recovered))) for one in found.members
+            records.Member(*map(_numbers, (one.posterior.mean, one.mu_expert, one.mu_recovered)))
+            for one in found.members
         ),
         mu_recovered=_numbers(recovered),
         mu_gap=float(np.linalg.norm(found.mu_expert.mean - recovered)),
@@ -197,25 +167,25 @@ def judged(
     )
 
 
-def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[LoopRound, ...]:
+def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[records.LoopRound, ...]:
     """Every round of the loop, with what its policy would have done on the first held-out episodes."""
     watched = test.take(np.arange(min(len(test), _WATCHED)))
-    rounds: list[LoopRound] = []
+    rounds: list[records.LoopRound] = []
     before = None
     for entry, policy in zip(loop.rounds, loop.policies, strict=True):
         chosen = act_along(policy, watched)
         changed = None if before is None else float((chosen != before)[watched.mask].mean())
         numbers = (entry.k, tuple(entry.w), tuple(entry.mu), entry.lambda_clipped, entry.margin, entry.seconds)
-        rounds.append(LoopRound(*numbers, accuracy(chosen, watched), changed))
+        rounds.append(records.LoopRound(*numbers, accuracy(chosen, watched), changed))
         before = chosen
     return tuple(rounds)
 
 
-def recorded_mixture(mixture: Mixture, loop: MaxMarginResult) -> PolicyMixture:
+def recorded_mixture(mixture: Mixture, loop: MaxMarginResult) -> records.PolicyMixture:
     """The policies that the mixture follows at all, with the weights that each is optimal for."""
     shares = zip(loop.rounds, mixture.weights, strict=True)
-    policies = tuple(MixedPolicy(entry.k, share, tuple(entry.w)) for entry, share in shares if share > 0)
-    return PolicyMixture(policies, tuple(mixture.mu), mixture.distance)
+    policies = tuple(records.MixedPolicy(entry.k, share, tuple(entry.w)) for entry, share in shares if share > 0)
+    return records.PolicyMixture(policies, tuple(mixture.mu), mixture.distance)
 
 
 def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
@@ -226,9 +196,11 @@ def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
     return float(train.lengths.mean()), float(imagined.lengths.mean())
 
 
-def found_verdict(found: Fit) -> Verdict:
+def found_verdict(found: Fit) -> sentences.Verdict:
     """The word for what was found (:mod:`irl.result.sentences`)."""
-    return verdict(found.posterior, found.identified, Evidence.of(found.posterior, found.pool.batch))
+    return sentences.verdict(
+        found.posterior, found.identified, sentences.Evidence.of(found.posterior, found.pool.batch)
+    )
 
 
 def _numbers(values: FloatArray) -> tuple[float, ...]:
@@ -239,40 +211,32 @@ def _by_name(names: Sequence[str], low: FloatArray, high: FloatArray) -> dict[st
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
 
-def allowed_in(found: Fit, train: Batch) -> AllowedActions | None:
-    """What rules forbade in the training episodes; None without rules."""
-    rules = rules_of(found.agent.model)
-    return None if rules is None else AllowedActions.of([rule.name for rule in rules.rules], train)
-
-
 def headline(
-    found: Fit, met: Accuracy, truth: FloatArray | None = None, allowed: AllowedActions | None = None
+    found: Fit, met: records.Accuracy, truth: FloatArray | None = None, allowed: records.AllowedActions | None = None
 ) -> tuple[str, ...]:
     """The finding and what limits it, one sentence each."""
     names = found.feature_map.features
-    said = verdict_sentences(
-        names, lambda i: per(found.feature_map, i), found_verdict(found), found.posterior, found.identified
+    said = sentences.verdict_sentences(
+        names, lambda i: sentences.per(found.feature_map, i), found_verdict(found), found.posterior, found.identified
     )
+    true = []
+    if truth is not None:
+        error, values = float(np.abs(found.weights - truth).max()), ", ".join(f"{value:+.3g}" for value in truth)
+        true = [f"The simulated expert's true weights are ({values}); the largest error is {error:.3f}."]
     return (
         *said,
-        *loop_sentences(names, found.loop, found.posterior),
-        *seen_sentences(found.feature_map),
-        *expectation_sentences(found.feature_map, found.model.model.noise_scale),
-        *([] if truth is None else [_truth_sentence(found, truth)]),
-        *window_sentences(names, found.windows),
-        *gamma_sentences(found.choice),
+        *sentences.loop_sentences(names, found.loop, found.posterior),
+        *sentences.seen_sentences(found.feature_map),
+        *sentences.expectation_sentences(found.feature_map, found.model.model.noise_scale),
+        *true,
+        *sentences.window_sentences(names, found.windows),
+        *sentences.gamma_sentences(found.choice),
         *([] if allowed is None else [allowed.sentence]),
         _accuracy_sentence(met),
     )
 
 
-def _truth_sentence(found: Fit, truth: FloatArray) -> str:
-    error = float(np.abs(found.weights - truth).max())
-    values = ", ".join(f"{value:+.3g}" for value in truth)
-    return f"The simulated expert's true weights are ({values}); the largest error is {error:.3f}."
-
-
-def _accuracy_sentence(met: Accuracy) -> str:
+def _accuracy_sentence(met: records.Accuracy) -> str:
     beside = f"cloning {met.cloning:.3f}, majority {met.majority:.3f}, last action {met.repeat_last_action:.3f}"
     known = "" if met.ceiling is None else f"; nobody can exceed {met.ceiling:.3f}"
     text = f"The recovered policy meets {met.cirl:.3f} of held-out decisions ({beside}{known})."

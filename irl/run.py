@@ -202,15 +202,18 @@ class Run:
                 f"{self.folder} has no {path.name}: run the command that made it again, which now keeps the draws"
             )
         draws = load_draws(path)
-        gamma, signs = _told(read_json(self.folder / "result.json"))
+        # A run that was made otherwise may lack discount factor and signs.
+        result = read_json(self.folder / "result.json")
+        chosen, signs, fit = result.get("gammas"), result["config"].get("signs"), result["config"].get("fit")
+        given = fit.get("gamma") if isinstance(fit, Mapping) else None
         return Preferences(
             run=str(self.folder),
             feature_map=learned.feature_map,
             weights=np.asarray(learned.weights, dtype=np.float64),
             draws=draws["draws"],
             bootstrap=draws.get("bootstrap"),
-            gamma=gamma,
-            signs=signs,
+            gamma=chosen["chosen"] if isinstance(chosen, Mapping) else given,
+            signs=dict(signs) if isinstance(signs, Mapping) else {},
         )
 
 
@@ -238,13 +241,3 @@ def load_draws(path: Path) -> dict[str, FloatArray]:
     if arrays["draws"].shape[:1] != arrays["kappa_draws"].shape:
         raise ValueError(f"{path}: draws and kappa_draws differ in length")
     return {name: values.astype(np.float64) for name, values in arrays.items()}
-
-
-def _told(result: Mapping[str, Any]) -> tuple[float | None, dict[str, int]]:
-    """Discount factor and known signs of a run; a run that was made otherwise may lack both."""
-    config, chosen = result["config"], result.get("gammas")
-    fit = config.get("fit")
-    given = fit.get("gamma") if isinstance(fit, Mapping) else None
-    gamma = chosen["chosen"] if isinstance(chosen, Mapping) else given
-    signs = config.get("signs")
-    return gamma, dict(signs) if isinstance(signs, Mapping) else {}

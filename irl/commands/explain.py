@@ -45,20 +45,17 @@ def command(options: DemoOptions | ExplainOptions) -> None:
     if isinstance(options, DemoOptions):
         config = DemoConfig(options.weights, options.kappa, options.episodes, seed=options.seed)
         config = replace(config.quick() if options.quick else config, fit=fit_config(options))
-        _begin_anew(options)
+        if options.fresh:
+            remove(options.out)
         demo(config, options.out)
         return
     frame, columns, how = options.columns.read(options.table)
     outcomes = chosen_outcomes(columns, options.outcomes)
     signs = known_signs(outcomes, options.lower_is_better, options.sign)
     asked = ExplainConfig(columns, how, signs, options.seed, fit_config(options), options.outcomes)
-    _begin_anew(options)
-    explain(frame, asked, options.out)
-
-
-def _begin_anew(options: DemoOptions | ExplainOptions) -> None:
     if options.fresh:
         remove(options.out)
+    explain(frame, asked, options.out)
 
 
 def known_signs(outcomes: Sequence[str], lower_is_better: Sequence[str], sign: Sequence[str]) -> dict[str, int]:

@@ -88,11 +88,7 @@ class ModelArguments:
     """Features, never negative, that change in proportion to their size (networks only)."""
 
     def put_into(self, config: FitConfig) -> FitConfig:
-        """The configuration with these options.
-
-        Raises:
-            ValueError: two options contradict each other.
-        """
+        """The configuration with these options; a ValueError where two options contradict each other."""
         if self.bootstrap and self.members == 1:
             raise ValueError("--bootstrap draws patients anew for each of several models; give --members 5, say")
         model, outcome = self.model or config.model, config.outcome
@@ -130,11 +126,7 @@ class SolverArguments:
     full range, before the run stops (default: 0.05)."""
 
     def put_into(self, config: FitConfig) -> FitConfig:
-        """The configuration with these options.
-
-        Raises:
-            ValueError: two options contradict each other, iterations or steps is below 1, or the limit is not positive.
-        """
+        """The configuration with these options; a ValueError where two contradict each other or one is out of range."""
         mu = self.mu or _USUAL_MU[self.solver]
         histories, ppo = config.histories, config.ppo
         if self.iterations is not None:
@@ -163,11 +155,7 @@ class TimeArguments:
     held-out decisions are most likely is taken instead of --gamma (the largest within one standard error of it)."""
 
     def put_into(self, config: FitConfig) -> FitConfig:
-        """The configuration with these options.
-
-        Raises:
-            ValueError: an option is out of its range.
-        """
+        """The configuration with these options; a ValueError where an option is out of its range."""
         return replace(config, windows=self.windows, choose_gamma=self.choose_gamma)
 
 

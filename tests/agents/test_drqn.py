@@ -449,3 +449,14 @@ def test_the_optimum_is_near(weights, gamma, within):
     # The simulator's rewards are of float32 observations.
     assert short.min() > -1e-4
     assert short.mean() < within
+
+
+def test_a_recurrent_q_learner_changes_by_training_alone():
+    model = small_drqn(DummyVecEnv([Recall]), train_freq=1, gradient_steps=1)
+    before = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    model.learn(60)
+    trained = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    moved = [name for name, value in trained.items() if not torch.equal(value, before[name])]
+    assert {f"q_net.{name}" for name, _ in model.policy.q_net.named_parameters()} <= set(moved)
+    model.predict(model.env.reset(), deterministic=True, episode_start=np.ones(1, dtype=np.bool_))
+    assert all(torch.equal(value, trained[name]) for name, value in model.policy.state_dict().items())

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 from known_model import KnownModel
-from outcome_batches import random_model
+from outcome_batches import MODELS, random_model
 from recurrent_networks import (
     NETWORKS,
     POLICIES,
@@ -322,3 +322,37 @@ def test_steps_that_nobody_reaches_are_not_learnt():
     # Each begins as the one after it; only the first has anything to learn from.
     assert (stages[1:] == stages[-1]).all()
     assert (stages[0] != stages[-1]).any()
+
+
+def values_of(network):
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def same_values(network, before):
+    return [name for name, value in network.named_parameters() if torch.equal(value, before[name])]
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_every_parameter_moves_in_one_step(kind, monkeypatch):
+    def one_step(network, loss):
+        moved, before = copy.deepcopy(network), values_of(network)
+        loss().backward()
+        gradients = {name: value.grad for name, value in network.named_parameters()}
+        with torch.no_grad():
+            for name, value in moved.named_parameters():
+                if gradients[name] is not None:
+                    value -= 0.1 * gradients[name]
+        return same_values(moved, before)
+
+    assert training_loss(monkeypatch, kind, episodes(9, 1, 20, 4), one_step) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("ar", "ensemble")])
+def test_a_model_that_predicts_stays_as_it_is(kind):
+    model, batch = random_model(kind), episodes(9, 1, 20, 4)
+    network = model.correction.network
+    assert not network.training
+    before = values_of(network)
+    one, two = (model.predict(model.encode(batch)) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert same_values(network, before) == list(dict(network.named_parameters()))

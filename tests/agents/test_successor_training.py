@@ -8,18 +8,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.wrappers import NormalizeObservation
 from known_model import PHI, KnownModel, best_plans, plain_state, states
 from scripted import Scripted
-from small_agents import TINY, known_agent, known_problem
+from small_agents import TINY, known_agent, known_problem, tumour_agent, tumour_batch
 from small_batches import batch_of
 
 from agents.expert import noise_free_values
 from agents.successor.agent import SuccessorAgent, SuccessorConfig
-from agents.successor.training import RandomRates, fit_agent, fit_successor, fixed_weights, uniform_weights
+from agents.successor.training import Problem, RandomRates, fit_agent, fit_successor, fixed_weights, uniform_weights
 from cirl_gym import CounterfactualWorld, FeatureMap, TumourParameters, TumourWorld, rollout
+from cirl_gym.data.outcome_model import fold
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.exact import optimum
 from cirl_gym.worlds.tumour import draw_start
+from irl.max_margin.loop import phi_along
 
 
 class Still(KnownModel):
@@ -291,3 +294,88 @@ def test_bad_sources_are_refused(batch):
         fit_agent(gym.make("CartPole-v1"))
     with pytest.raises(ValueError, match="give feature_map"):
         fit_agent(CounterfactualWorld(OracleModel(PARAMETERS), batch.start, 8))
+
+
+def test_a_wrapper_that_normalises_changes_nothing_of_what_is_learnt():
+    short = TumourParameters(horizon=6)
+    env = gym.make("cirl_gym:CIRLTumour-v0", parameters=short, max_episode_steps=6)
+    wrapped = NormalizeObservation(env)
+    for seed in range(5):
+        wrapped.reset(seed=seed)  # moves what it normalises by
+    one, other = (fit_agent(source, config=TINY, seed=0) for source in (env, wrapped))
+    assert one.state_mean[0] > 10, "tumour volumes are raw"
+    for a, b in zip(one.network.parameters(), other.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+    played = rollout(TumourWorld(short), other.policy([-0.3, -0.7]), 50, np.random.default_rng(0))
+    assert 10 < played.start[:, 0].mean() < 50
+    # The reward is the environment's own, of raw outcomes.
+    obs, _ = env.reset(seed=0)
+    following, reward, *_ = env.step(1)
+    expected = env.unwrapped.weights @ short.feature_map(following[:2])
+    assert reward == pytest.approx(expected, abs=1e-6)
+    assert obs[0] > 10
+
+
+class Chain:
+    """Two steps: action 0 ends the process for certain, action 1 goes on; a state is (x, y, steps so far)."""
+
+    features = ("x", "y")
+    n_actions = 2
+    noise_scale = np.zeros(2)
+    bounds = (np.zeros(2), np.ones(2))
+    outcomes = np.array([[[0.25, 0.5], [0.5, 0.25]], [[1.0, 0.0], [0.0, 1.0]]], dtype=np.float32)
+    """``[step, action, feature]``."""
+
+    def noise(self, normals):
+        return np.zeros_like(normals)
+
+    def start(self, obs):
+        return np.concatenate([obs, np.zeros((len(obs), 1))], axis=1, dtype=np.float32)
+
+    def encode(self, batch):
+        return fold(self, batch)
+
+    def predict(self, states):
+        return self.outcomes[np.minimum(states[..., 2].astype(int), 1)]
+
+    def end_probability(self, states):
+        return np.broadcast_to(np.array([1.0, 0.0], dtype=np.float32), (*states.shape[:-1], 2))
+
+    def advance(self, states, actions, obs):
+        return np.concatenate([obs, states[..., 2:] + 1], axis=-1, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("w", "goes_on", "mu"),
+    [
+        ((0.6, -0.4), (1.0, 0.25), (1.0, 0.25)),  # then to (1, 0): .5 against -.05
+        ((-0.4, 0.6), (0.5, 0.75), (0.5, 0.75)),  # then to (0, 1): .25 against .2
+        ((0.6, 0.4), (1.0, 0.25), (1.0, 0.25)),  # always positive: it goes on, .7 against .35
+        ((-0.6, -0.4), (0.5, 0.75), (0.25, 0.5)),  # always negative: it ends, -.35 against -.6
+    ],
+)
+def test_a_chain_of_two_steps_by_hand(w, goes_on, mu):
+    """To end is worth phi and nothing after it, whatever the reward's sign; to go on phi + gamma mu(h')."""
+    phi = FeatureMap(("x", "y"), np.zeros(2), np.ones(2))
+    starts = np.zeros((10, 2), dtype=np.float32)
+    problem = Problem(Chain(), phi, starts, 2, 0.5, fixed_weights(np.array(w)))
+    agent = fit_successor(problem, replace(TINY, gradient_steps=300), np.random.default_rng(0))
+    first = Chain().start(starts[:1])
+    expected = [(0.25, 0.5), goes_on]
+    np.testing.assert_allclose(agent.planned_psi(0, first, np.array([w]))[0], expected, atol=1e-6)
+    np.testing.assert_allclose(agent.network_psi(0, first, np.array([w]))[0], expected, atol=0.05)
+    np.testing.assert_allclose(agent.mu(w, starts), mu, atol=1e-6)
+
+
+def test_mu_never_exceeds_what_a_whole_episode_can_hold():
+    agent = tumour_agent(TumourParameters())
+    batch = tumour_batch(TumourParameters(), 0.0, 0.5, 1.0)
+    phi = phi_along(agent.model, agent.feature_map, batch)
+    assert np.abs(phi).max() < 1.5
+    largest = np.abs(agent.feature_map(np.stack(agent.model.bounds))).max(axis=0)
+    limit = largest * (1 - 0.99**20) / 0.01
+    for w in ([-0.3, -0.7], [-1.0, 0.0], [0.0, -1.0]):
+        assert (np.abs(agent.psi(batch, w)) <= limit + 1e-6).all()
+        states = agent.model.encode(batch)[:, 0]
+        network = agent.network_psi(0, states, np.tile(w, (len(states), 1)))
+        assert (np.abs(network) <= 1.05 * limit).all()

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from outcome_batches import MODELS, confounded, linear_system, random_model
+from scripted import Scripted
 from torch import nn
 
+from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
-from cirl_gym.worlds.tumour import TumourParameters
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -114,3 +115,22 @@ def test_module_arrays_are_copies_and_are_checked():
         load_module_arrays(module, {**arrays, "weight": np.zeros((2, 3), dtype=np.float32)})
     with pytest.raises(ValueError, match="float64"):
         load_module_arrays(module, {**arrays, "weight": before.astype(np.float64)})
+
+
+@pytest.mark.parametrize("kind", ["ar", "mb_x"])
+def test_scaling_belongs_to_the_model_and_happens_once(kind, tmp_path):
+    whole = rollout(TumourWorld(TumourParameters(horizon=6)), Scripted(0.5), 80, np.random.default_rng(0))
+    splits = (whole.take(np.arange(64)), whole.take(np.arange(64, 80)))
+    for name, batch in zip(("train", "validation"), splits, strict=True):
+        batch.save(tmp_path / f"{name}.npz")
+    again = tuple(Batch.load(tmp_path / f"{name}.npz") for name in ("train", "validation"))
+    for name, given in (("one", splits), ("two", again)):
+        model = fit_outcome_model(kind, *given, OutcomeModelConfig.quick(), np.random.default_rng(0)).model
+        save_model(model, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    # Raw observations in, raw predictions out, before saving and after.
+    loaded = load_model(tmp_path / "one")
+    predicted = loaded.predict(loaded.encode(splits[1]))
+    np.testing.assert_array_equal(predicted, model.predict(model.encode(splits[1])))
+    errors = np.abs(predicted[:, :-1] - splits[1].obs[:, 1:, None])[splits[1].mask]
+    assert np.median(errors[..., 0].min(axis=1)) < 2

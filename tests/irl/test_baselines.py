@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from msgspec import structs
+from ruled_patients import NOT_TWICE, experts
 from sample_result import features_of
 from shown import printed
 from small_agents import tumour_batch
@@ -19,7 +20,8 @@ from small_dsfn import TINY as TINY_DSFN
 from tiny_run import icu_stays, refused, tiny_demo, tiny_explain, tiny_fit
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.rollout import act_along, returns, rollout
+from cirl_gym.data.rollout import act_along, observation, returns, rollout
+from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.metrics import accuracy, majority, repeat_last_action
@@ -34,7 +36,7 @@ from irl.result.result import Result
 from irl.settings import FitConfig
 from irl.studies import baselines as baselines_methods
 from irl.studies.baselines import DSFNLoopConfig, dsfn_answer, dsfn_note
-from irl.studies.judge import Habit, habits, imagined_world, load_finished, restored, settled, simulator_world
+from irl.studies.judge import Habit, Judge, habits, imagined_world, load_finished, restored, settled, simulator_world
 
 DSFN = DSFNLoopConfig(TINY_DSFN, rounds=2)
 SHORT = TumourParameters(horizon=6)
@@ -115,26 +117,49 @@ def by_method(found: Baselines) -> dict[str, Row]:
 class TestJudging:
     def test_habits_by_hand(self):
         # Actions 1 0 1 and 0 1: 1 is taken three times of five; of the two first ones 0 is the first of equals.
-        train = Batch(
-            obs=np.zeros((2, 4, 1)),
-            actions=np.array([[1, 0, 1], [0, 1, 0]]),
-            lengths=np.array([3, 2]),
-            terminated=np.array([True, True]),
-            truncated=np.array([False, False]),
-            features=("x",),
-            action_names=("a", "b"),
-            ids=("p", "q"),
-        )
+        train = batch_of([1, 0, 1], [0, 1])
         always, again = habits(train).values()
         assert act_along(always, train).tolist() == [[1, 1, 1], [1, 1, 0]]
         assert act_along(again, train).tolist() == [[0, 1, 0], [0, 0, 0]]
         assert accuracy(act_along(always, train), train) == pytest.approx((2 / 3 + 1 / 2) / 2)
         assert accuracy(act_along(again, train), train) == pytest.approx((0 + 1 / 2) / 2)
 
-    def test_habits_are_those_of_appendix_h(self):
-        train, test = (batch_of(*a, n_actions=3) for a in (([0, 2, 1, 1], [2, 2, 1]), ([1, 1, 2], [0])))
-        for policy, chosen in zip(habits(train).values(), (majority, repeat_last_action), strict=True):
-            assert accuracy(act_along(policy, test), test) == accuracy(chosen(train, test), test)
+    def test_habits_among_allowed_actions(self):
+        # Always a1 unless it was just done; a0 is the most frequent first action.
+        rules = read_rules(("a1 when After(a1)",), ("x", "y"), ("a0", "a1", "a2"))
+        train = rules.masked(batch_of([0, 1, 0, 1], [0, 1, 2, 1], [1, 0, 1], n_actions=3))
+        test = rules.masked(batch_of([1, 0, 0], [2, 1, 2], n_actions=3))
+        always, again = habits(train, rules).values()
+        assert act_along(always, test).tolist() == [[1, 0, 1], [1, 1, 0]]
+        assert act_along(again, test).tolist() == [[0, 0, 0], [0, 2, 0]]
+        assert {type(policy).__name__ for policy in habits(replace(train, allowed=None)).values()} == {"Habit"}
+
+    def test_what_is_usual_is_told_by_what_could_be_chosen(self):
+        """Action a1 is allowed from the third episode on alone, and is usual there; a0 is forbidden in the fourth."""
+        rules = read_rules(("a1 when Below(x, 15)", "a0 when Above(x, 29)"), ("x", "y"), ("a0", "a1", "a2"))
+        train = rules.masked(batch_of([0, 0, 2], [0, 0, 2, 2], [1, 1, 0], n_actions=3))
+        assert np.bincount(train.actions[train.mask]).tolist() == [5, 2, 3]
+        test = rules.masked(batch_of([0, 0], [2, 2], [2, 0], [2, 1], n_actions=3))
+        always, again = habits(train, rules).values()
+        assert act_along(always, test).tolist() == [[0, 0], [0, 0], [1, 1], [1, 1]]
+        assert act_along(again, test).tolist() == [[0, 0], [0, 2], [0, 2], [1, 2]]
+
+    def test_an_episode_that_forbids_the_usual_action_changes_no_habit(self):
+        rules = read_rules(("a0 when Below(x, 5)",), ("x", "y"), ("a0", "a1", "a2"))
+        train = rules.masked(batch_of([2, 1], [0, 0, 0], [0, 0, 2], n_actions=3))
+        always, again = habits(train, rules).values()
+        assert act_along(always, train).tolist() == [[2, 2, 0], [0, 0, 0], [0, 0, 0]]
+        assert act_along(again, train).tolist() == [[2, 2, 0], [0, 0, 0], [0, 0, 0]]
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_habits_are_those_of_appendix_h(self, seed):
+        chances = np.random.default_rng(seed).dirichlet([1, 1], size=5)
+        ruled = [experts(NOT_TWICE, chances, 20, 2 * seed + part, steps=8) for part in (0, 1)]
+        free = [batch_of(*a, n_actions=3) for a in (([0, 2, 1, 1], [2, 2, 1]), ([1, 1, 2], [0]))]
+        for rules, train, test in ((NOT_TWICE, *ruled), (None, *free)):
+            for policy, chosen in zip(habits(train, rules).values(), (majority, repeat_last_action), strict=True):
+                np.testing.assert_array_equal(act_along(policy, test)[test.mask], chosen(train, test)[test.mask])
+                assert accuracy(act_along(policy, test), test) == accuracy(chosen(train, test), test)
 
     @pytest.mark.parametrize("world", [simulator_world, imagined_world])
     def test_gaps_by_hand(self, world):
@@ -543,3 +568,57 @@ def test_a_table_checks_what_it_promises():
         structs.replace(found, features=("a", "b", "c"), true_weights=None)
     with pytest.raises(ValueError, match="true_weights must be 2 numbers"):
         structs.replace(found, true_weights=(1.0,))
+
+
+FORBID = ("1 when Above(side_effects, 1.5)", "0 when After(1) and Above(tumour, 9)")
+
+
+@pytest.fixture(scope="module")
+def ruled_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    commands.demo(tiny_demo(fit=tiny_fit(forbid=FORBID)), folder)
+    return folder
+
+
+class TestRules:
+    def test_no_method_does_what_is_forbidden(self, ruled_run, tmp_path, monkeypatch):
+        judged, policy_of = [], Judge.policy
+
+        def watched(judge, policy):
+            judged.append(policy)
+            return policy_of(judge, policy)
+
+        monkeypatch.setattr(Judge, "policy", watched)
+        found = compared(ruled_run, tmp_path)
+        assert not found.failed
+        assert [row.method for row in found.rows] == [*PAPER, "expert", "majority", "repeat"]
+        assert len(judged) == len(found.rows)
+        loaded = load_finished(ruled_run)
+        rules, shared = loaded.rules, loaded.world
+        assert [rule.name for rule in rules.rules] == list(FORBID)
+        assert not loaded.test.allowed.all()
+        everything = np.random.default_rng(0).normal(size=(2000, 2)) * [6, 2] + [8, 2]
+        seen = observation(everything.astype(np.float32), np.full(2000, -1), 2)
+        for row, policy in zip(found.rows, judged, strict=True):
+            chosen = act_along(policy, loaded.test)
+            assert np.take_along_axis(loaded.test.allowed, chosen[..., None], axis=2).all(), row.method
+            played = rollout(shared.world, policy, len(shared.start[1]), np.random.default_rng(0), start=shared.start)
+            assert rules.masked(played).n_steps > 0, row.method
+            begun, _ = policy.predict(seen, None, np.full(2000, True), True)
+            assert rules.allowed_next(seen)[np.arange(2000), begun].all(), row.method
+        assert f"No method's policy does what is forbidden: {'; '.join(FORBID)}." in found.notes
+
+    def test_a_folder_whose_rules_and_episodes_do_not_belong_together(self, ruled_run, tmp_path):
+        copy = tmp_path / "run"
+        shutil.copytree(ruled_run, copy)
+        train = Batch.load(copy / "batch.npz")
+        replace(train, allowed=None).save(copy / "batch.npz")
+        with pytest.raises(ValueError, match=r"is not the folder of a whole run: .*belong together"):
+            load_finished(copy)
+        train.save(copy / "batch.npz")
+        assert load_finished(copy).rules is not None
+        settings = json.loads((copy / "config.json").read_text())
+        settings["fit"]["forbid"] = []
+        (copy / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(ValueError, match=r"is not the folder of a whole run: .*belong together"):
+            load_finished(copy)

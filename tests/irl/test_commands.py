@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from small_tables import ICU_DATA
-from tiny_run import icu_stays, tiny_demo, tiny_explain
+from tiny_run import icu_stays, make_the_command_line_tiny, tiny_demo, tiny_explain, tiny_fit
 
 from agents.policies.cloning import CloningPolicy
 from agents.successor.agent import SuccessorAgent
+from agents.successor.training import fit_agent
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.rules import read_rules
+from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.tables.sheet import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.commands import explain as commands
+from irl.commands.cli import main
+from irl.commands.diagnose import command as diagnose_command
+from irl.commands.options import DiagnoseOptions
+from irl.pipeline import Study, fit
 from irl.report.drawing import imagine
 from irl.result.result import Result
+from irl.stages import stages
 
 KEYS = {
     *("schema", "features", "weights", "intervals", "identified_set", "mu_expert", "margin", "rounds", "accuracy"),
@@ -42,10 +52,11 @@ def demo_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory):
-    """Result and folder of an explanation with one sign known."""
-    folder = tmp_path_factory.mktemp("explain")
-    frame = icu_stays()
-    return commands.explain(frame, tiny_explain(frame, THREE, signs={"temperature": -1, "lactate": -1}), folder), folder
+    """Result and folder of an explanation with one sign known, and what it printed."""
+    folder, frame, printed = tmp_path_factory.mktemp("explain"), icu_stays(), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        result = commands.explain(frame, tiny_explain(frame, THREE, signs={"temperature": -1, "lactate": -1}), folder)
+    return result, folder, printed.getvalue()
 
 
 def content(folder):
@@ -66,6 +77,7 @@ def test_a_demo_writes_every_file(demo_folder):
 
 def test_the_result_has_every_key(demo_folder):
     found = json.loads((demo_folder / "result.json").read_text())
+    assert Result.read(demo_folder / "result.json").as_dict() == found
     assert set(found) >= KEYS
     assert found["features"] == ["tumour", "side_effects"]
     assert sum(map(abs, found["weights"])) == pytest.approx(1, abs=1e-9)
@@ -87,11 +99,6 @@ def test_the_result_has_every_key(demo_folder):
     assert found["true_weights"] == pytest.approx([-0.3, -0.7])
     episodes = found["episodes"]
     assert (episodes["train"], episodes["validation"], episodes["test"]) == (72, 8, 20)
-
-
-def test_the_result_is_read_as_it_was_written(demo_folder):
-    result = Result.read(demo_folder / "result.json")
-    assert result.as_dict() == json.loads((demo_folder / "result.json").read_text())
 
 
 def test_the_configuration_is_that_of_the_run(demo_folder):
@@ -147,7 +154,7 @@ def test_patients_who_outlive_all_of_the_batch_are_no_trouble(tmp_path):
 
 
 def test_an_explanation_keeps_signs_and_reports_all(explained):
-    result, folder = explained
+    result, folder, _ = explained
     assert {path.name for path in folder.iterdir()} == {
         "result.json",
         "config.json",
@@ -172,8 +179,10 @@ def test_an_explanation_keeps_signs_and_reports_all(explained):
     assert result.model_error.factual > 0
 
 
-def test_an_explanation_accounts_for_every_row(explained, capsys):
-    result, folder = explained
+def test_an_explanation_accounts_for_every_row(explained):
+    result, folder, shown = explained
+    assert shown.startswith("columns: id stay_id, group subject_id, time bin, action antibiotic, 3 features:")
+    assert shown.index("rows read") < shown.index("Weights (sizes add up to 1)")
     frame = icu_stays()
     assert result.table is not None
     assert result.table["rows"]["read"] == len(frame)
@@ -185,7 +194,7 @@ def test_an_explanation_accounts_for_every_row(explained, capsys):
 
 def test_no_patient_is_in_two_parts(explained):
     # The split that an explanation makes for its seed: the numbers of its result say that it is this one.
-    result, _ = explained
+    result, *_ = explained
     frame = icu_stays()
     table = prepare_table(frame, tiny_explain(frame, THREE).columns, rng=np.random.default_rng([0, 0]))
     parts = (table.train, table.validation, table.test)
@@ -193,14 +202,6 @@ def test_no_patient_is_in_two_parts(explained):
     patients = [set(batch.groups) for batch in parts]
     assert sum(map(len, patients)) == len(set.union(*patients)) == frame["subject_id"].nunique()
     assert sum(map(len, parts)) == frame["stay_id"].nunique()
-
-
-def test_an_explanation_prints_the_account_before_the_result(tmp_path, capsys):
-    frame = icu_stays()
-    commands.explain(frame, tiny_explain(frame, THREE[:2]), tmp_path)
-    shown = capsys.readouterr().out
-    assert shown.startswith("columns: id stay_id, group subject_id, time bin, action antibiotic, 2 features:")
-    assert shown.index("rows read") < shown.index("Weights (sizes add up to 1)")
 
 
 def test_a_new_run_takes_away_all_that_an_older_one_left(demo_folder, tmp_path, monkeypatch):
@@ -239,19 +240,16 @@ def test_the_last_thing_written_is_the_result(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == DEMO_FILES - {"result.json", "report.html"} | {"unfinished"}
 
 
+def untreated(obs, lengths, ids):
+    """Episodes of (tumour, side effects) in which nobody was treated."""
+    obs = np.array(obs, dtype=np.float32)
+    actions, none = np.zeros((len(obs), obs.shape[1] - 1), dtype=np.int64), np.zeros(len(obs), dtype=np.bool_)
+    return Batch(obs, actions, np.array(lengths), none, ~none, ("tumour", "side_effects"), ("spare", "treat"), ids)
+
+
 def test_imagined_courses_follow_the_model_by_hand():
-    model = OracleModel(TumourParameters(horizon=6))
-    batch = Batch(
-        obs=np.array([[[30.0, 2.0]] * 3 + [[0, 0]] * 2, [[30.0, 2.0]] * 5], dtype=np.float32),
-        actions=np.zeros((2, 4), dtype=np.int64),
-        lengths=np.array([2, 4]),
-        terminated=np.array([False, False]),
-        truncated=np.array([True, True]),
-        features=("tumour", "side_effects"),
-        action_names=("spare", "treat"),
-        ids=("short", "long"),
-    )
-    shown = imagine(model, batch, steps=2)
+    batch = untreated([[[30, 2]] * 3 + [[0, 0]] * 2, [[30, 2]] * 5], [2, 4], ("short", "long"))
+    shown = imagine(OracleModel(TumourParameters(horizon=6)), batch, steps=2)
     assert shown.title == "Episode long after 2 steps"
     np.testing.assert_array_equal(shown.observed, batch.obs[1, :3])
     assert shown.actions == ("spare", "spare")
@@ -262,18 +260,8 @@ def test_imagined_courses_follow_the_model_by_hand():
 
 
 def test_an_imagined_course_stops_where_an_end_is_likely():
-    model = OracleModel(TumourParameters(horizon=6))
-    batch = Batch(
-        obs=np.array([[[49.0, 2.0], [49.0, 2.0]]], dtype=np.float32),
-        actions=np.zeros((1, 1), dtype=np.int64),
-        lengths=np.array([1]),
-        terminated=np.array([False]),
-        truncated=np.array([True]),
-        features=("tumour", "side_effects"),
-        action_names=("spare", "treat"),
-        ids=("near the limit",),
-    )
-    shown = imagine(model, batch, steps=3)
+    batch = untreated([[[49, 2], [49, 2]]], [1], ("near the limit",))
+    shown = imagine(OracleModel(TumourParameters(horizon=6)), batch, steps=3)
     assert len(shown.futures["spare"]) == 1, "the tumour is expected at 51.5, beyond the limit of 50"
     assert len(shown.futures["treat"]) == 3
     assert shown.actions == ()
@@ -304,3 +292,81 @@ def test_both_commands_leave_what_an_environment_can_be_made_of(demo_folder, exp
         np.testing.assert_array_equal(env.unwrapped.weights, result["weights"])
         ranges = zip(env.unwrapped.feature_map.low, env.unwrapped.feature_map.high, strict=True)
         assert [list(pair) for pair in ranges] == list(result["config"]["ranges"].values())
+
+
+# --- with rules of what is forbidden ----------------------------------------------------------------------------------
+
+FORBID = ("1 when Above(side_effects, 2)", "0 when After(1) and Above(tumour, 5)")
+"""Many decisions are forced by one or the other."""
+
+
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ruled")
+    commands.demo(tiny_demo(fit=tiny_fit(forbid=FORBID, windows=(0, 3))), folder)
+    return folder
+
+
+def test_the_result_of_a_run_with_rules(ruled):
+    result, train = Result.read(ruled / "result.json"), Batch.load(ruled / "batch.npz")
+    left = train.allowed[train.mask].sum(axis=1)
+    assert result.allowed.rules == FORBID
+    assert (result.allowed.decisions, result.allowed.forced) == (train.n_steps, (left == 1).sum())
+    assert 0 < result.allowed.forced < train.n_steps
+    assert result.allowed.sentence in result.headline
+    assert result.config["fit"]["forbid"] == list(FORBID)
+    assert "1 when Above(side_effects, 2); 0 when After(1)" in (ruled / "report.html").read_text()
+    # The recovered policy obeys.
+    test = Batch.load(ruled / "test.npz")
+    model = with_rules(load_model(ruled / "outcome_model.npz"), read_rules(FORBID, test.features, test.action_names))
+    q = SuccessorAgent.load(ruled / "agent.npz", model).q(test, result.weights)
+    np.testing.assert_array_equal(np.isneginf(q[test.mask]), ~test.allowed[test.mask])
+    # Experts of kappa 100 are far better than chance; were one decision impossible to them, this would be -30 at least.
+    assert result.likelihood.chance.mean < result.likelihood.expert.mean < 0
+    assert result.likelihood.chance.mean > -np.log(2) * 0.99  # forced decisions are no tosses
+
+
+def test_a_run_with_rules_can_be_diagnosed(ruled, tmp_path):
+    diagnose_command(DiagnoseOptions(ruled, tmp_path, patients=20))
+    assert (tmp_path / "diagnostics.json").is_file()
+
+
+def test_the_command_line_with_rules_leaves_the_same_bytes(ruled, tmp_path, monkeypatch, capsys):
+    make_the_command_line_tiny(monkeypatch)
+    assert main(["demo", "--quick", "--out", str(tmp_path), "--windows", "0", "3", "--forbid", *FORBID]) == 0
+    assert "Forbidden: 1 when Above(side_effects, 2)" in " ".join(capsys.readouterr().out.split())
+    for name in ("config.json", "batch.npz", "agent.npz", "posterior.npz", "expert.npz"):
+        assert (tmp_path / name).read_bytes() == (ruled / name).read_bytes()
+
+
+def test_members_and_discount_factors_have_the_rules(tmp_path):
+    config = tiny_fit(forbid=FORBID, model="crn", choose_gamma=(0.5, 0.9), rounds=1)
+    config = replace(config, outcome=replace(config.outcome, members=2))
+    result = commands.demo(tiny_demo(fit=config), tmp_path)
+    assert len(result.members) == 2
+    assert result.gammas is not None
+
+
+def test_a_table_with_rules(tmp_path):
+    frame = icu_stays()
+    columns = tiny_explain(frame, THREE).columns
+    train = prepare_table(frame, columns, rng=np.random.default_rng([0, 0])).train
+    usual = train.action_names[int(np.bincount(train.actions[train.mask]).argmax())]
+    broken, holds = (tiny_fit(forbid=(f"{usual} when Above(lactate, {most})",)) for most in (0, 1000))
+    with pytest.raises(ValueError, match=r"episode '\d+', step \d+: action '.*' was taken although it is forbidden"):
+        commands.explain(frame, tiny_explain(frame, THREE, fit=broken), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    result = commands.explain(frame, tiny_explain(frame, THREE, fit=holds), tmp_path / "run")
+    assert result.allowed.limited == 0
+    assert len(Batch.load(tmp_path / "run" / "test.npz").allowed) == result.episodes.test
+
+
+def test_batch_and_rules_belong_together(ruled):
+    train = Batch.load(ruled / "batch.npz")
+    config, signs = tiny_fit().whole(6), np.array([-1.0, -1.0])
+    with stages(7, quiet=True) as watch, pytest.raises(ValueError, match="belong together"):
+        fit(Study(train, train, None, signs, config, 0, watch))
+    with pytest.raises(ValueError, match="belong together"):
+        fit_agent(train)
+    agent = fit_agent(train, config=tiny_fit().agent, forbid=FORBID)
+    assert np.isneginf(agent.q(train, [-0.5, -0.5])[train.mask]).any()

@@ -1,16 +1,30 @@
-"""The nine steps: randomness that is split by part, the world they share, and a control with a perfect model."""
+"""The nine steps: randomness that is split by part, any batch, no way to the simulator, and a control."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_run import tiny_demo, tiny_fit
+from closed_simulator import SimulatorReached, close_the_simulator
+from known_model import KnownModel
+from sample_result import sample_result
+from scripted import Scripted
+from shown import printed_result
+from small_agents import TINY
+from small_batches import batch_of
+from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
 
-from cirl_gym.outcome_models.fitting import FittedOutcomeModel
+from agents.expert import successor_expert
+from agents.ppo_settings import WorldPPOConfig
+from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
+from cirl_gym.data.rollout import act_along
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl import pipeline
+from irl.commands import explain as commands
+from irl.evaluation import mean_lengths, recorded_rounds
 from irl.pipeline import STREAMS, Fit, Simulated, Study, fit, member_streams, simulate, stream
 from irl.settings import DemoConfig
 from irl.stages import stages
@@ -114,3 +128,159 @@ def test_with_a_perfect_model_the_weights_are_recovered(monkeypatch):
     _, found = run_all(replace(DemoConfig().quick(), seed=0))
     assert isinstance(found.agent.model, OracleModel)
     np.testing.assert_allclose(found.weights, [-0.3, -0.7], atol=0.08)
+
+
+# --- without the simulator -------------------------------------------------------------------------------------------
+
+
+def test_the_closed_simulator_is_really_closed(monkeypatch):
+    world = TumourWorld()
+    state, _ = world.reset(2, np.random.default_rng(0))
+    close_the_simulator(monkeypatch)
+    with pytest.raises(SimulatorReached):
+        world.step(state, np.zeros(2, dtype=np.int64), np.random.default_rng(0))
+    with pytest.raises(SimulatorReached):
+        TumourWorld()
+    with pytest.raises(SimulatorReached):
+        simulate(tiny_demo(), stages(8, quiet=True))
+
+
+PPO = {"solver": "recurrent_ppo", "mu": "rollouts", "ppo": WorldPPOConfig(steps=48, rows=8, epochs=1, looks=1)}
+MEMBERS = {"outcome": replace(OutcomeModelConfig.quick(), members=2)}
+
+
+@pytest.mark.parametrize(
+    "changes", [*({"model": kind} for kind in ("ar", "crn", "rmsn", "mb_h", "mb_x")), MEMBERS, PPO]
+)
+def test_the_whole_fit_runs_from_a_saved_batch_alone(changes, tiny, tmp_path, monkeypatch):
+    for name in ("train", "validation"):
+        getattr(tiny[0], name).save(tmp_path / name)
+    close_the_simulator(monkeypatch)
+    train, validation = (Batch.load(tmp_path / name) for name in ("train", "validation"))
+    ranges, signs = tiny[0].expert.agent.feature_map, np.array([-1.0, -1.0])
+    with stages(6, quiet=True) as run:
+        found = fit(Study(train, validation, ranges, signs, tiny_fit(**changes), 0, run))
+    assert np.abs(found.weights).sum() == pytest.approx(1.0)
+    assert (found.weights <= 0).all()
+    assert len(found.members) == (2 if changes is MEMBERS else 0)
+    stage_names = {"outcome model", "candidate policies", "max-margin loop", "weights", "quality control"}
+    assert set(run.seconds) - {"each outcome model"} == stage_names | {"behaviour cloning"}
+    # The recovered policy acts without the simulator as well.
+    actions, _ = found.policy.predict(np.concatenate([train.start, np.zeros((len(train), 2))], axis=1))
+    assert set(actions) <= {0, 1}
+
+
+# --- any batch -------------------------------------------------------------------------------------------------------
+
+
+SHORT = TumourParameters(horizon=6)
+
+
+def cut_to(batch: Batch, lengths) -> Batch:
+    """The same episodes, watched no longer than so many actions each."""
+    shorter = np.minimum(batch.lengths, lengths)
+    ended = batch.terminated & (shorter == batch.lengths)
+    return replace(batch, lengths=shorter, terminated=ended, truncated=~ended)
+
+
+def fitted(train: Batch, validation: Batch, signs=(-1.0, -1.0), **changes):
+    with stages(7, quiet=True) as run:
+        ranges = TumourParameters().feature_map
+        return fit(Study(train, validation, ranges, np.array(signs), tiny_fit(**changes), 0, run))
+
+
+def test_lengths_from_1_to_20_are_taken_and_counted():
+    whole = rollout(TumourWorld(), Scripted(0.45), 60, np.random.default_rng(0))
+    train = cut_to(whole, 1 + np.arange(60) % 20)
+    assert (train.lengths.min(), train.lengths.max()) == (1, 20)
+    found = fitted(train, cut_to(whole, 20 - np.arange(60) % 20))
+    assert found.mu_expert.episodes == 60
+    assert np.isfinite(found.weights).all()
+    # Beside it stands the length of what the recovered policy does.
+    seen, imagined = mean_lengths(found, train)
+    assert seen == pytest.approx(train.lengths.mean())
+    assert 1 <= imagined <= 20
+
+
+def test_both_lengths_are_measured_and_shown():
+    model = KnownModel(ends=False)
+    found = SimpleNamespace(
+        model=SimpleNamespace(model=model), agent=SimpleNamespace(horizon=4), policy=Scripted(0.5, seed=1)
+    )
+    assert mean_lengths(found, batch_of([0], [0, 1], [0, 1, 1], n_actions=3)) == (2.0, 4.0)
+    shown = printed_result(sample_result())
+    assert "17.3 of the experts, 16.9 of the recovered policy" in " ".join(shown.split())
+
+
+def test_a_third_of_the_weights_at_three_times_the_temperature_is_the_same_expert():
+    found = []
+    for share in (1.0, 3.0):
+        config = tiny_demo(weights=(-0.3 / share, -0.7 / share), kappa=100.0 * share)
+        with stages(8, quiet=True) as run:
+            simulated = simulate(config, run)
+        assert np.abs(simulated.expert.w).sum() == pytest.approx(1)
+        assert simulated.expert.kappa == pytest.approx(100)
+        found.append((simulated.train, fitted(simulated.train, simulated.validation)))
+    (one, first), (two, second) = found
+    assert one == two
+    np.testing.assert_allclose(second.weights, first.weights, rtol=1e-12)
+    # What has a scale is kappa times w, and kappa is reported beside w; the loop's weights are scaled as well.
+    for each in first.loop.rounds:
+        assert np.abs(each.w).sum() == pytest.approx(1)
+    np.testing.assert_array_equal(act_along(second.policy, one), act_along(first.agent.policy(3 * first.weights), one))
+
+
+def test_a_constant_and_a_doubled_feature_are_named_by_the_whole_run(tmp_path, monkeypatch):
+    close_the_simulator(monkeypatch)
+    frame = icu_stays()
+    frame["fever"] = frame["temperature"].map(lambda cell: str(10 * float(cell)) if cell else "")
+    frame["site"] = "3"
+    features = ("temperature", "fever", "wbc", "site")
+    result = commands.explain(frame, tiny_explain(frame, features), tmp_path)
+    assert result.returns is None
+    named = result.identified_set.not_identifiable
+    assert set(named) == {"temperature", "fever", "site"}
+    assert named["site"].startswith("constant")
+    assert named["fever"].startswith("duplicate")
+    for name in named:
+        assert any(sentence.startswith(f"{name} cannot be judged") for sentence in result.headline)
+    # Ranges are fixed from the data, once, and stored.
+    low, high = result.config["ranges"]["fever"]
+    assert (low / 10, high / 10) == pytest.approx(result.config["ranges"]["temperature"])
+    assert np.abs(result.weights).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("w", [(-0.7, -0.3), (0.0, 0.0)])
+def test_data_of_any_expert_are_fitted_to_the_end(w):
+    expert = successor_expert(SHORT, np.array(w), 0.99, 100.0, TINY, np.random.default_rng(0))
+    world = TumourWorld(SHORT)
+    train, validation = (
+        rollout(world, expert.policy(seed), n, np.random.default_rng(seed), deterministic=False)
+        for seed, n in ((1, 80), (2, 10))
+    )
+    for signs in ((-1.0, -1.0), (0.0, 0.0)):
+        found = fitted(train, validation, signs)
+        assert np.abs(found.weights).sum() == pytest.approx(1)
+        assert found.loop.stop in ("converged", "no new policy", "stalled", "no allowed weights", "rounds")
+        assert (found.posterior.low <= found.posterior.high).all()
+
+
+def test_every_round_is_recorded_with_what_its_policy_does():
+    train, test = (rollout(TumourWorld(SHORT), Scripted(0.5, seed), 60, np.random.default_rng(seed)) for seed in (0, 1))
+    found = fitted(train, test, (0.0, 0.0), rounds=4)
+    rounds = recorded_rounds(found.loop, test)
+    assert [entry.k for entry in rounds] == list(range(len(found.loop.rounds)))
+    assert len(rounds) > 1
+    watched = test.take(np.arange(25))
+    chosen = [act_along(policy, watched) for policy in found.loop.policies]
+    for entry, made, actions in zip(rounds, found.loop.rounds, chosen, strict=True):
+        np.testing.assert_array_equal(entry.w, made.w)
+        np.testing.assert_array_equal(entry.mu, made.mu)
+        assert (entry.margin, entry.seconds) == (made.margin, made.seconds)
+        met = ((actions == watched.actions) & watched.mask).sum(axis=1) / watched.lengths
+        assert entry.agreement == pytest.approx(met.mean())
+    assert rounds[0].changed is None
+    for entry, one, two in zip(rounds[1:], chosen, chosen[1:], strict=False):
+        assert entry.changed == pytest.approx((one != two)[watched.mask].mean())
+    margins = [entry.margin for entry in rounds]
+    assert margins == sorted(margins, reverse=True)

@@ -1,4 +1,7 @@
-"""A command that was killed anywhere and is given again ends with the result of one that was not."""
+"""A run that is stopped leaves nothing that could be taken for a result, and the same command goes on from there.
+
+Killed anywhere and given again, it ends with the result of one that was not.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_result import sample_result
 from small_batches import batch_of
-from tiny_run import FEW, icu_stays, make_the_command_line_tiny, tiny_demo, tiny_explain, tiny_fit, tiny_printed
+from tiny_run import (
+    FEW,
+    RUN_CLI,
+    icu_stays,
+    make_the_command_line_tiny,
+    tiny_demo,
+    tiny_explain,
+    tiny_fit,
+    tiny_printed,
+)
 
 from cirl_gym import files as stored_parts
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.report.section import render
+from irl.result.result import Result
 from irl.settings import DemoConfig
 from irl.stages import stages
 from irl.stored_stages import code_digest, data_digest, remove, unfinished
@@ -181,21 +195,22 @@ class TestKilled:
         "name",
         [
             "round000.policy.npz",
+            "cloning.npz",
             *(pytest.param(name, marks=pytest.mark.slow) for name in ("expert.npz", "agent.npz", "round001.mu.npz")),
         ],
     )
     def test_by_a_signal_while_a_file_is_renamed(self, name, whole, tmp_path):
-        run = subprocess.run(
-            [sys.executable, "-c", KILLED_AT_A_RENAME, str(tmp_path), name],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1] / "helpers")},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        an_older_run(tmp_path)
+        command = [sys.executable, "-c", KILLED_AT_A_RENAME, str(tmp_path), name]
+        run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
         assert run.returncode == -signal.SIGKILL, run.stderr
         [partial] = (path for path in tmp_path.rglob("*.partial"))
         assert name in partial.name
+        written = ["batch.npz", "test.npz", "outcome_model.npz", "agent.npz"] if name == "cloning.npz" else []
+        assert {path.name for path in tmp_path.glob("*.npz")} == set(written)
+        nothing_is_half_there(tmp_path)
+        if name == "cloning.npz":
+            partial.unlink()
         commands.demo(PRINTED, tmp_path)
         same(whole("printed", demo(PRINTED)), tmp_path)
 
@@ -222,6 +237,61 @@ commands.demo(tiny_printed(), Path(sys.argv[1]))
 """
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "helpers")}
+
+
+def an_older_run(folder: Path) -> None:
+    for name in ("result.json", "report.html", "agent.npz", "expert.npz"):
+        (folder / name).write_text("of an older run")
+
+
+def nothing_is_half_there(folder: Path) -> None:
+    assert not (folder / "result.json").exists()
+    assert not (folder / "report.html").exists()
+    for path in folder.glob("*.npz"):
+        assert read_arrays(path)
+    with pytest.raises(OSError, match=r"result\.json"):
+        Result.read(folder / "result.json")
+
+
+def begun(folder: Path) -> subprocess.Popen[str]:
+    """A demo in a process of its own that has told of its first stage, and is busy with it for seconds to come."""
+    # A shell's background jobs ignore Ctrl-C, and so would all that they start.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", heard + RUN_CLI, "demo", "--quick", "--out", str(folder)]
+    run = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert run.stderr is not None
+    assert run.stderr.readline().startswith("[1/9] expert")
+    return run
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_stopped_leaves_no_result(how, tmp_path):
+    an_older_run(tmp_path)
+    with begun(tmp_path) as run:
+        run.send_signal(how)
+        _, error = run.communicate(timeout=60)
+    nothing_is_half_there(tmp_path)
+    assert (tmp_path / "config.json").exists()
+    assert "Traceback" not in error
+    if how == signal.SIGINT:
+        assert run.returncode == 130
+        assert "cirl: stopped; what was not finished left nothing" in error
+    else:
+        assert run.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_part_of_a_result_is_refused(share, tmp_path):
+    path = tmp_path / "result.json"
+    sample_result().write(path)
+    whole = path.read_text()
+    path.write_text(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=r"result\.json is not JSON"):
+        Result.read(path)
+
+
 def stopped_in_the_loop(monkeypatch, command, out) -> Path:
     """A run that was killed when round 0 was over; the folder of its parts."""
     dying(monkeypatch, command, out, "irl.max_margin.loop.keep_signs")
@@ -235,19 +305,9 @@ def lines(capsys) -> list[str]:
 
 
 class TestOtherRuns:
-    def test_it_says_that_it_goes_on(self, tmp_path, monkeypatch, capsys):
-        stopped_in_the_loop(monkeypatch, demo(PRINTED), tmp_path)
-        assert lines(capsys) == []
-        commands.demo(PRINTED, tmp_path)
-        goes_on = f"going on with the run that was stopped (kept in {tmp_path / 'unfinished'}; --fresh begins anew)"
-        assert lines(capsys) == [goes_on]
-        dying(monkeypatch, demo(PRINTED), tmp_path, "irl.pipeline.rollout")
-        assert lines(capsys) == [], "a whole run leaves nothing, and is computed again"
-
     @pytest.mark.parametrize(
         ("changes", "named"),
         [
-            ({"seed": 1}, "seed"),
             ({"fit": replace(PRINTED.fit, gamma=0.9)}, "fit.gamma"),
             ({"fit": replace(PRINTED.fit, histories=replace(FEW, iterations=3))}, "fit.histories.iterations"),
         ],
@@ -259,16 +319,23 @@ class TestOtherRuns:
         assert lines(capsys) == [f"{tmp_path / 'unfinished'} is of a run with other {named}; this one begins anew"]
 
     def test_a_mistyped_command_takes_nothing_away(self, whole, tmp_path, monkeypatch, capsys):
-        expected = whole("printed", demo(PRINTED))
+        expected, place = whole("printed", demo(PRINTED)), tmp_path / "unfinished"
+        capsys.readouterr()
         parts = stopped_in_the_loop(monkeypatch, demo(PRINTED), tmp_path)
+        assert lines(capsys) == []
         dying(monkeypatch, demo(replace(PRINTED, seed=1)), tmp_path, "irl.pipeline.rollout")
+        assert lines(capsys) == [f"{place} is of a run with other seed; this one begins anew"]
         assert (parts / "round000.npz").exists()
-        monkeypatch.setattr("irl.pipeline.successor_expert", lambda *arguments: pytest.fail("it is kept"))
-        commands.demo(PRINTED, tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr("irl.pipeline.successor_expert", lambda *arguments: pytest.fail("it is kept"))
+            commands.demo(PRINTED, tmp_path)
+        assert lines(capsys) == [f"going on with the run that was stopped (kept in {place}; --fresh begins anew)"]
         same(expected, tmp_path)
+        dying(monkeypatch, demo(PRINTED), tmp_path, "irl.pipeline.rollout")
+        assert lines(capsys) == [], "a whole run leaves nothing, and is computed again"
 
     @pytest.mark.parametrize("package", ["torch", "numpy", "cirl_gym", "code"])
-    def test_other_versions_and_other_code_begin_anew(self, package, tmp_path, monkeypatch, capsys):
+    def test_other_versions_begin_anew(self, package, tmp_path, monkeypatch, capsys):
         parts = stopped_in_the_loop(monkeypatch, demo(FAST), tmp_path)
         now = commands.installed_versions()
         if package == "code":
