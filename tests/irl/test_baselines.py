@@ -36,7 +36,16 @@ from irl.result.result import Result
 from irl.settings import FitConfig
 from irl.studies import baselines as baselines_methods
 from irl.studies.baselines import DSFNLoopConfig, dsfn_answer, dsfn_note
-from irl.studies.judge import Habit, Judge, habits, imagined_world, load_finished, restored, settled, simulator_world
+from irl.studies.judge import (
+    FinishedRun,
+    Habit,
+    habits,
+    imagined_world,
+    load_finished,
+    restored,
+    settled,
+    simulator_world,
+)
 
 DSFN = DSFNLoopConfig(TINY_DSFN, rounds=2)
 SHORT = TumourParameters(horizon=6)
@@ -582,13 +591,13 @@ def ruled_run(tmp_path_factory):
 
 class TestRules:
     def test_no_method_does_what_is_forbidden(self, ruled_run, tmp_path, monkeypatch):
-        judged, policy_of = [], Judge.policy
+        judged, measured = [], FinishedRun.measured
 
-        def watched(judge, policy):
+        def watched(loaded, policy):
             judged.append(policy)
-            return policy_of(judge, policy)
+            return measured(loaded, policy)
 
-        monkeypatch.setattr(Judge, "policy", watched)
+        monkeypatch.setattr(FinishedRun, "measured", watched)
         found = compared(ruled_run, tmp_path)
         assert not found.failed
         assert [row.method for row in found.rows] == [*PAPER, "expert", "majority", "repeat"]
