@@ -1,22 +1,43 @@
-"""Computed outcomes as a user chooses them and a report speaks of them; the values are in tests of cirl_gym.data."""
+"""Computed outcomes as a user chooses them, whole runs that weigh them, and how a report speaks of them.
+
+Their values are in tests of cirl_gym.data.
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
+import gymnasium as gym
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 from small_tables import stays
+from tiny_run import POSTERIOR, icu_stays, make_the_command_line_tiny, tiny_explain, tiny_fit
 
+from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import Above, Below, Outside
+from cirl_gym.outcome_models.store import load_model
 from cirl_gym.tables import TableColumns
+from cirl_gym.wrappers.learned_reward import LearnedReward, load_reward
+from irl.commands import explain as commands
+from irl.commands.cli import main
+from irl.commands.compare import command as compare_command
+from irl.commands.diagnose import command as diagnose_command
 from irl.commands.explain import known_signs
+from irl.commands.options import CompareOptions, DiagnoseOptions
 from irl.preferences.identified_set import not_identifiable
+from irl.result.result import Result
 from irl.result.sentences import expectation_sentences, most_understated, per, seen_sentences
 from irl.settings import ExplainConfig, chosen_outcomes
 
+FEATURES = ("temperature", "wbc", "lactate", "heart_rate")
+OUTCOMES = ("Outside(temperature, 36, 38)", "Change(lactate)", "wbc")
+WEIGHED = ("Outside(x, -1, 1)", "effort")
 OBSERVED = ("age", "x", "y", "x before")
 
 
@@ -121,3 +142,160 @@ class TestSentences:
         assert said.endswith("leaves out what chance adds on average: at most 0.2 to Outside(x, 36, 38).")
         assert expectation_sentences(phi_of("y", "Change(x)", "Product(x, y)"), noise) == []
         assert expectation_sentences(phi_of("Above(x, 1)"), np.zeros(4)) == []
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs on the synthetic stays, with other draws."""
+    frame, folder = icu_stays(), tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        config = tiny_explain(frame, FEATURES, outcomes=("Outside(temperature,36,38)", *OUTCOMES[1:]), seed=seed)
+        config = replace(config, signs={OUTCOMES[0]: -1, "wbc": -1})
+        commands.explain(frame, config, folder / str(seed))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(runs):
+    return runs / "0"
+
+
+def test_the_result_names_what_was_weighed(run):
+    result = Result.read(run / "result.json")
+    assert result.features == OUTCOMES
+    assert result.config["outcomes"] == list(OUTCOMES)
+    assert result.config["signs"] == {OUTCOMES[0]: -1, "wbc": -1}
+    assert result.config["ranges"][OUTCOMES[0]][0] == 0
+    assert result.weights[0] <= 0
+    assert result.table is not None
+    assert result.table["before"] == ["lactate"]
+    # Heart rate alone is only seen: lactate is weighed by its change, which needs what was before.
+    assert any(said.startswith("Of 5 observed features 4 go into the 3 outcomes") for said in result.headline)
+    assert any("at most" in said and OUTCOMES[0] in said for said in result.headline)
+
+
+def test_the_page_shows_texts_and_the_columns_they_are_about(run):
+    page = (run / "report.html").read_text()
+    assert "Outside(temperature, 36, 38)" in page
+    assert "Change(lactate)" in page
+    numbers = page[page.index("Observed and predicted courses") :]
+    head = numbers[: numbers.index("</tr>")]
+    assert [name for name in (*FEATURES, "lactate before", *OUTCOMES[:2]) if name in head] == list(FEATURES[:3])
+
+
+def test_what_was_before_is_what_is_observed_now(run):
+    model, test = load_model(run / "outcome_model.npz"), Batch.load(run / "test.npz")
+    assert test.features == (*FEATURES, "lactate before")
+    predicted = model.predict(model.encode(test)[:, :-1])[test.mask]
+    now = test.obs[:, :-1, FEATURES.index("lactate")][test.mask]
+    assert np.sqrt(((predicted[..., -1] - now[:, None]) ** 2).mean()) < 0.05 * now.std()
+
+
+def test_the_environment_pays_w_times_phi_of_what_is_expected(run):
+    env = gym.make("CIRLCounterfactual-v0", run=str(run), end="never")
+    learned = load_reward(run)
+    phi = learned.among(env.unwrapped.features).feature_map
+    before, _ = env.reset(seed=3)
+    for action in (0, 1, 1, 0):
+        obs, reward, _, _, info = env.step(action)
+        outside = max(36 - obs[0], 0.0, obs[0] - 38)
+        # What is expected of "before" is what was observed, to the digits of the law.
+        values = [outside, obs[2] - before[2], obs[1]]
+        np.testing.assert_allclose(info["phi"], (values - phi.low) / (phi.high - phi.low), atol=0.02)
+        assert reward == pytest.approx(float(learned.weights @ info["phi"]), abs=1e-6)
+        assert reward == pytest.approx(float(learned.weights @ phi(obs[:5])), abs=1e-5)
+        before = obs
+    paid = LearnedReward(gym.make("CIRLCounterfactual-v0", run=str(run), end="never"), str(run))
+    paid.reset(seed=3)
+    _, again, *_, info = paid.step(0)
+    assert again == pytest.approx(info["original_reward"], abs=1e-9)
+
+
+def test_the_vector_environment_is_the_single_one(run):
+    many = gym.make_vec("CIRLCounterfactual-v0", num_envs=3, vectorization_mode="vector_entry_point", run=str(run))
+    many.reset(seed=0)
+    _, rewards, _, _, infos = many.step(np.array([0, 1, 0]))
+    np.testing.assert_allclose(rewards, infos["phi"] @ load_reward(run).weights, atol=1e-6)
+
+
+def test_the_agent_comes_back_with_its_outcomes(run):
+    model, test = load_model(run / "outcome_model.npz"), Batch.load(run / "test.npz")
+    agent = SuccessorAgent.load(run / "agent.npz", model)
+    phi = agent.feature_map
+    assert (phi.features, phi.of) == (OUTCOMES, (*FEATURES, "lactate before"))
+    learned = load_reward(run).among(test.features).feature_map
+    np.testing.assert_array_equal(phi(test.obs), learned(test.obs))
+    w = load_reward(run).weights
+    # One step before the end there is nothing but phi itself.
+    last = agent.planned_psi(agent.horizon - 1, model.start(test.start), np.tile(w, (len(test), 1)))
+    np.testing.assert_allclose(last, phi(model.predict(model.start(test.start))), atol=1e-5)
+
+
+def test_two_runs_are_compared(runs, tmp_path):
+    found = compare_command(CompareOptions(runs / "0", runs / "1", out=tmp_path, rescale=True))
+    assert tuple(found.differences) == OUTCOMES
+    assert json.loads((tmp_path / "comparison.json").read_text())["ranges"].keys() == set(OUTCOMES)
+
+
+def test_a_run_is_diagnosed(run, tmp_path):
+    found = diagnose_command(DiagnoseOptions(run, tmp_path, patients=4, steps=2))
+    assert (found.features, found.outcomes) == ((*FEATURES, "lactate before"), OUTCOMES)
+    assert found.normaliser[OUTCOMES[0]][0] == 0
+
+
+def test_the_command_line_takes_texts(monkeypatch, tmp_path, capsys):
+    make_the_command_line_tiny(monkeypatch)
+    table = tmp_path / "table.csv"
+    icu_stays(40).rename(columns={"mean_arterial_pressure": "mean pressure"}).to_csv(table, index=False)
+    options = ["--features", "temperature", "mean pressure", "--outcomes", 'Outside("mean pressure", 60, 100)']
+    options += ["Change(temperature)", "--lower-is-better", "Outside('mean pressure',60,100)"]
+    assert main(["explain", str(table), *options, "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert "'temperature before' added, temperature as it was one row earlier" in printed
+    assert 'Outside("mean pressure", 60, 100)' in printed.replace("\n", " ")
+    for bad, message in (
+        ("Outside(wbc, 4, 12)", "'wbc' (in Outside"),
+        ("Above(temperature)", "Above takes 2 arguments"),
+    ):
+        assert main(["explain", str(table), *options[:3], "--outcomes", "temperature", bad]) == 2
+        assert message in capsys.readouterr().err
+
+
+def _stays_near_zero(truth: np.ndarray, kappa: float, stays: int, seed: int) -> pd.DataFrame:
+    """X falls back by a tenth; cooling and heating move it by one and cost effort. Experts look one step ahead.
+
+    They pay ``truth`` for [distance of x from -1..1, per 2 units; effort, 0 or 1], and err as kappa allows.
+    """
+    rng, rows, effect = np.random.default_rng(seed), [], np.array([-1.0, 0.0, 1.0])
+    for stay in range(stays):
+        x, effort = rng.uniform(-5, 5), 0.0
+        for t in range(7):
+            expected = 0.9 * x + effect
+            q = -truth[0] * np.maximum(np.abs(expected) - 1, 0) / 2 - truth[1] * np.abs(effect)
+            action = int((kappa * q + rng.gumbel(size=3)).argmax())
+            rows.append([stay, t, x, effort, "" if t == 6 else action])
+            x, effort = expected[action] + 0.1 * rng.standard_normal(), abs(effect[action])
+    return pd.DataFrame(rows, columns=["stay", "t", "x", "effort", "action"]).astype(str)
+
+
+def test_experts_who_keep_a_value_in_its_range_are_understood(tmp_path):
+    frame = _stays_near_zero(np.array([0.7, 0.3]), 12.0, 150, 0)
+    judged = replace(POSTERIOR, decisions=300, plans=6)
+    found = {}
+    for outcomes in (WEIGHED, ("x", "effort")):
+        config = tiny_explain(frame, ("x", "effort"), outcomes=outcomes, fit=tiny_fit(gamma=0.0, posterior=judged))
+        config = replace(config, options=replace(config.options, end="truncated"))
+        found[outcomes] = commands.explain(frame, config, tmp_path)
+    result, plain = found.values()
+    # What was paid per two units is more per range, which goes from 0 to the largest distance.
+    truth = np.array([0.7 * result.config["ranges"][WEIGHED[0]][1] / 2, 0.3])
+    truth /= truth.sum()
+    np.testing.assert_allclose(np.negative(result.weights), truth, atol=0.03)
+    low, high = result.intervals[WEIGHED[0]]
+    assert low <= -truth[0] <= high
+    # No weight on x itself says that it is to be in the middle.
+    assert plain.intervals["x"][0] < 0 < plain.intervals["x"][1]
+    assert result.accuracy.cirl > plain.accuracy.cirl + 0.02
