@@ -44,7 +44,7 @@ _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
 
 
-def measured_likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> records.HeldOutLikelihood:
+def _likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> records.HeldOutLikelihood:
     """How likely decisions of the first held-out episodes are; ``chances`` ``[N, T, A]`` are the experts' own."""
     config = HeldOutConfig()
     judged = judged_episodes(test, config.decisions)
@@ -68,7 +68,7 @@ def measured_accuracy(
     )
 
 
-def measured_returns(found: Fit, simulated: Simulated, episodes: int, seed: int) -> dict[str, records.Estimate]:
+def _returns(found: Fit, simulated: Simulated, episodes: int, seed: int) -> dict[str, records.Estimate]:
     """Undiscounted return under the true weights in the simulator; every policy has the same patients and noise."""
     rng, rules = np.random.default_rng(seed), rules_of(simulated.expert.agent.model)
     feature_map = simulated.expert.agent.feature_map
@@ -133,8 +133,8 @@ def judged(
         rounds=recorded_rounds(found.loop, test),
         accuracy=met,
         agreement=agreement_over_time(*chosen, test),
-        likelihood=measured_likelihood(found, train, test, chances),
-        returns=None if simulated is None else measured_returns(found, simulated, RETURN_EPISODES, study.seed),
+        likelihood=_likelihood(found, train, test, chances),
+        returns=None if simulated is None else _returns(found, simulated, RETURN_EPISODES, study.seed),
         model_error=records.ModelError(factual_error(model, test, phi).pooled, counterfactual),
         seconds=study.stages.seconds,
         seed=study.seed,

@@ -201,7 +201,7 @@ class Run:
             raise ValueError(
                 f"{self.folder} has no {path.name}: run the command that made it again, which now keeps the draws"
             )
-        draws = load_draws(path)
+        draws = _load_draws(path)
         # A run that was made otherwise may lack discount factor and signs.
         result = read_json(self.folder / "result.json")
         chosen, signs, fit = result.get("gammas"), result["config"].get("signs"), result["config"].get("fit")
@@ -225,13 +225,8 @@ def save_posterior(posterior: PosteriorResult, path: Path) -> None:
     write_arrays(path, {name: values.astype(np.float32) for name, values in arrays.items()})
 
 
-def load_draws(path: Path) -> dict[str, FloatArray]:
-    """Read what :func:`save_posterior` wrote, as float64.
-
-    Raises:
-        ValueError: the file does not hold the draws; the message names it.
-        OSError: the file cannot be read.
-    """
+def _load_draws(path: Path) -> dict[str, FloatArray]:
+    """What :func:`save_posterior` wrote, as float64; a ValueError that names the file where it does not hold that."""
     arrays: dict[str, npt.NDArray[Any]] = read_arrays(path)
     if not {"draws", "kappa_draws"} <= set(arrays):
         raise ValueError(f"{path} lacks the draws; it holds {', '.join(sorted(arrays)) or 'nothing'}")

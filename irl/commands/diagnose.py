@@ -40,7 +40,7 @@ def command(options: DiagnoseOptions) -> Diagnosis:
     simulated = (options.run / "expert.npz").is_file()
     with stages(7 if simulated else 6) as shown:
         with shown.stage("held-out episodes"):
-            material, truth = load_run(Run(options.run), patients, rng)
+            material, truth = _material(Run(options.run), patients, rng)
             folder.mkdir(parents=True, exist_ok=True)
         found = diagnose(material, truth, rng, shown.stage, steps)
     found.write(folder / "diagnostics.json")
@@ -49,12 +49,8 @@ def command(options: DiagnoseOptions) -> Diagnosis:
     return found
 
 
-def load_run(run: Run, patients: int, rng: np.random.Generator) -> tuple[Material, Truth | None]:
-    """What a run left, and held-out episodes: fresh ones of its simulator, or those that a table's run held out.
-
-    Raises:
-        ValueError: the folder is not a whole run's; the message names the file and what is wrong.
-    """
+def _material(run: Run, patients: int, rng: np.random.Generator) -> tuple[Material, Truth | None]:
+    """What a run left, and held-out episodes: fresh ones of its simulator, or those that a table's run held out."""
     reward, model, agent, train, truth = run.reward, run.model, run.agent, run.train, None
     if not run.simulated:
         test = run.test.take(np.arange(min(len(run.test), patients)))

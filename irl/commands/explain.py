@@ -36,12 +36,7 @@ if TYPE_CHECKING:
 
 
 def command(options: DemoOptions | ExplainOptions) -> None:
-    """Run ``cirl demo`` or ``cirl explain``.
-
-    Raises:
-        ValueError: an option is out of its range, or the table cannot be used.
-        OSError: the table cannot be read or the folder not be written to.
-    """
+    """Run ``cirl demo`` or ``cirl explain``; raises as :func:`demo` and :func:`explain` do."""
     if isinstance(options, DemoOptions):
         config = DemoConfig(options.weights, options.kappa, options.episodes, seed=options.seed)
         config = replace(config.quick() if options.quick else config, fit=fit_config(options))

@@ -55,10 +55,7 @@ def command(options: TuneOptions) -> None:
 def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Batch]:
     """Training and validation episodes: of a table those that ``cirl explain`` takes with the same seed.
 
-    Args:
-        data: a table, or a batch (``.npz``), a tenth of whose groups are held out.
-        arguments: how a table is read.
-        seed: of the split.
+    Of a batch (``.npz``) a tenth of the groups are held out.
 
     Raises:
         ValueError: the file cannot be used, or options of a table are given with a batch.
