@@ -59,16 +59,9 @@ def fit_correction(
     weights: tuple[FloatArray, FloatArray] | None = None,
     watch: Watch | None = None,
 ) -> CorrectionFit:
-    """Train a model's network in place on what its law leaves over.
+    """Train a model's network in place on what its law leaves over, by :func:`train_network`.
 
-    Args:
-        model: law and correction.
-        splits: training and validation batch.
-        config: the loop.
-        seed: of the order of episodes and of dropout.
-        progress: called after every epoch.
-        weights: ``[N, T]`` of every row of both splits (1 by default); also for stopping and for judging.
-        watch: who looks, and where the training is stored.
+    ``weights [N, T]`` of every row of both splits (training, validation; 1 by default) also stop and judge.
 
     Raises:
         ValueError: the model is the law alone, or the training did not stay finite.
@@ -93,17 +86,10 @@ def fit_correction(
         hidden = network.read(held_out.inputs)[held_out.mask]
         return held_out.squares(network.correction(network.represent(hidden)))
 
-    history = train_network(
-        network,
-        loss,
-        lambda: held_out_squares().mean().item(),
-        len(train),
-        config,
-        seed,
-        progress,
-        name="correction",
-        watch=watch,
-    )
+    def mean() -> float:
+        return held_out_squares().mean().item()
+
+    history = train_network(network, loss, mean, len(train), config, seed, progress, name="correction", watch=watch)
     held_out = held_out.each(Tensor.cpu)
     with torch.no_grad():
         after = held_out.per_episode(held_out_squares())
@@ -194,16 +180,9 @@ def treatment_weights(
     seeds: tuple[int, int],
     watch: Watch | None = None,
 ) -> tuple[tuple[FloatArray, FloatArray], dict[str, float]]:
-    """Stabilised weights p(a_t | treatments before) / p(a_t | whole history), clipped at two quantiles of the training.
+    """Stabilised weights p(a_t | treatments before) / p(a_t | whole history).
 
-    Args:
-        train: episodes to fit both networks on.
-        validation: episodes to stop by.
-        scaler: of the training observations.
-        config: of both networks.
-        clip: share of the training rows at either end.
-        seeds: of the two networks.
-        watch: who looks at their training.
+    They are clipped at two quantiles, such that a share ``clip`` of the training rows lies beyond either.
 
     Returns:
         Weights ``[N, T]`` of both splits, of mean 1 over the training rows and 0 on padding; and for JSON what they are

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -202,26 +202,6 @@ class EndHeadConfig:
 
 
 @dataclass(frozen=True)
-class EndReport:
-    """What the head is worth."""
-
-    kind: EndKind
-    """"never", "constant", "lines" (beyond a line it ends), "logistic" or "network"."""
-    events: int
-    """Training episodes that ended by themselves."""
-    note: str
-    """Why it is what it is."""
-    log_loss: dict[str, float]
-    """Mean log-loss per action on "train" and "validation"."""
-    constant_log_loss: dict[str, float]
-    """The same for the constant rate of the training rows."""
-    at_ends: dict[str, float | None]
-    """Mean probability where the process did end; None where it never did."""
-    elsewhere: dict[str, float | None]
-    """Mean probability where it went on."""
-
-
-@dataclass(frozen=True)
 class _Rows:
     """One split as tensors; the inputs hold the head's row for the action that was taken."""
 
@@ -258,7 +238,7 @@ def fit_end_head(
     config: EndHeadConfig,
     seed: int,
     watch: Watch | None = None,
-) -> tuple[EndHead, EndReport]:
+) -> tuple[EndHead, dict[str, Any]]:
     """Choose the simplest head that no richer one beats by more than a standard error of the validation log-loss.
 
     Where there are lines, "beyond a line it ends" is tried before anything is trained, and has to be beaten by three.
@@ -274,6 +254,12 @@ def fit_end_head(
         config: how.
         seed: of the network's first weights and the order of episodes.
         watch: who looks at the networks ("end.logistic", "end.network"), and where they are stored.
+
+    Returns:
+        The head and, for JSON, what it is worth: its "kind"; "events", the training episodes that ended by themselves;
+        a "note" why it is what it is; and for "train" and "validation" the mean "log_loss" per action, the
+        "constant_log_loss" of the training rows' rate, and the mean probability "at_ends" and "elsewhere" (None: no
+        such row).
     """
     (train, _), (validation, _) = splits
     lines = EndLines.from_batch(train, scaler, noise)
@@ -362,16 +348,17 @@ def _constant_losses(batch: Batch, rate: float) -> FloatArray:
     return losses
 
 
-def _report(head: EndHead, splits: tuple[Split, Split], note: str) -> tuple[EndHead, EndReport]:
-    log_loss, constant, at_ends, elsewhere = {}, {}, {}, {}
+def _report(head: EndHead, splits: tuple[Split, Split], note: str) -> tuple[EndHead, dict[str, Any]]:
     events = int(splits[0][0].terminated.sum())
     rate = events / splits[0][0].n_steps
+    report: dict[str, Any] = {"kind": head.kind, "events": events, "note": note}
+    report |= {key: {} for key in ("log_loss", "constant_log_loss", "at_ends", "elsewhere")}
     for name, (batch, raw) in zip(("train", "validation"), splits, strict=True):
         p = taken(head(raw, batch.obs[:, :-1]), batch)[batch.mask].astype(np.float64)
         ended = end_labels(batch)[batch.mask] > 0
         safe = np.clip(p, 1e-9, 1 - 1e-9)
-        log_loss[name] = float(-np.log(np.where(ended, safe, 1 - safe)).mean())
-        constant[name] = float(_constant_losses(batch, rate).sum() / batch.n_steps)
-        at_ends[name] = float(p[ended].mean()) if ended.any() else None
-        elsewhere[name] = float(p[~ended].mean()) if not ended.all() else None
-    return head, EndReport(head.kind, events, note, log_loss, constant, at_ends, elsewhere)
+        report["log_loss"][name] = float(-np.log(np.where(ended, safe, 1 - safe)).mean())
+        report["constant_log_loss"][name] = float(_constant_losses(batch, rate).sum() / batch.n_steps)
+        report["at_ends"][name] = float(p[ended].mean()) if ended.any() else None
+        report["elsewhere"][name] = float(p[~ended].mean()) if not ended.all() else None
+    return head, report

@@ -45,15 +45,11 @@ class OutcomeModelConfig:
     autoregression: AutoregressionConfig = field(default_factory=AutoregressionConfig)
     """The linear law: "ar", and the base of the others."""
     crn: CRNConfig = field(default_factory=CRNConfig)
-    """The counterfactual recurrent network."""
     rmsn: RMSNConfig = field(default_factory=RMSNConfig)
-    """The recurrent marginal structural network."""
     mb_h: RNNConfig = field(default_factory=RNNConfig)
-    """The plain recurrent network."""
     mb_x: MLPConfig = field(default_factory=MLPConfig)
     """The network without memory; its law reads the last observation alone."""
     end: EndHeadConfig = field(default_factory=EndHeadConfig)
-    """The end-of-episode head."""
     base: bool = True
     """Networks correct the linear law; False: they predict the change from x_t alone and are always accepted."""
     relative: tuple[str, ...] = ()
@@ -265,7 +261,7 @@ def _fit_one(
     before, after = ((batch, model.raw(model.encode(batch)[:, :-1])) for batch in splits)
     end, end_report = fit_end_head((before, after), fit.scaler, scale, config.end, seeds[2], watch)
     model = LearnedModel(model.law, replace(model.spec, noise_scale=scale, residuals=noise), end, model.correction)
-    report |= outcome_report(model, train, validation) | {"end": asdict(end_report)}
+    report |= outcome_report(model, train, validation) | {"end": end_report}
     tell(planned, planned)
     return model, report
 

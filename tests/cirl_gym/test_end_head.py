@@ -70,10 +70,10 @@ def test_ends_that_nothing_announces_get_their_rate():
     rng = np.random.default_rng(0)
     train, validation = (one_feature(list(rng.normal(size=n)), list(rng.normal(size=9 * n))) for n in (12, 12))
     head, report = fit(train, validation)
-    assert report.kind == "constant"
+    assert report["kind"] == "constant"
     assert head(np.zeros((4, 2, 1)), np.zeros((4, 1), np.float32)) == pytest.approx(np.full((4, 2), 0.1))
-    assert report.log_loss["train"] == pytest.approx(-(0.1 * np.log(0.1) + 0.9 * np.log(0.9)))
-    assert report.at_ends["validation"] == pytest.approx(0.1)
+    assert report["log_loss"]["train"] == pytest.approx(-(0.1 * np.log(0.1) + 0.9 * np.log(0.9)))
+    assert report["at_ends"]["validation"] == pytest.approx(0.1)
 
 
 def test_a_few_ends_without_a_witness_stay_constant():
@@ -85,7 +85,7 @@ def test_a_few_ends_beyond_a_line_are_evidence():
     stays = list(np.linspace(0, 4, 300))
     train, validation = one_feature([-0.5, -0.7, -1.0, -1.5, -2.0, -2.5, -3.0, -3.5], stays), one_feature([], stays)
     head, report = fit(train, validation)
-    assert report.kind == "lines"
+    assert report["kind"] == "lines"
     p = head(np.array([[[-2.0], [-2.0]], [[3.0], [3.0]]]), np.zeros((2, 1), np.float32))
     assert p[0].min() > 0.8
     assert p[1].max() < 0.02
@@ -94,7 +94,7 @@ def test_a_few_ends_beyond_a_line_are_evidence():
 def test_every_action_ends_every_episode():
     batch = one_feature([1.0, 2.0, 3.0], [])
     head, report = fit(batch, batch)
-    assert report.kind == "constant"
+    assert report["kind"] == "constant"
     assert head(np.zeros((1, 2, 1)), np.zeros((1, 1), np.float32)).tolist() == [[1, 1]]
 
 
@@ -108,7 +108,7 @@ def test_ends_are_not_reweighted():
         return one_feature(list(x[ended]), list(x[~ended]))
 
     head, report = fit(coin(4000), coin(1000))
-    assert report.kind == "logistic" or report.kind == "network"
+    assert report["kind"] == "logistic" or report["kind"] == "network"
     p = head(np.array([[[-1.0]] * 2, [[1.0]] * 2]), np.zeros((2, 1), np.float32))
     assert p[0, 0] == pytest.approx(0.5, abs=0.12)
     assert p[1, 0] < 0.1
@@ -189,7 +189,7 @@ def test_ends_beyond_no_line_keep_a_rate_beside_the_lines():
         one_feature(list(values[:1500][ends[:1500]]), list(values[:1500][~ends[:1500]])),
         one_feature(list(values[1500:][ends[1500:]]), list(values[1500:][~ends[1500:]])),
     )
-    assert report.kind == "lines"
+    assert report["kind"] == "lines"
     assert head.rate == pytest.approx(0.05 * 10 / 12, abs=0.012)
 
 
