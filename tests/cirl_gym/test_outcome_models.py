@@ -13,8 +13,13 @@ from torch import nn
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import ForesightModel, fold, foresee
+from cirl_gym.outcome_models.ends import EndHead, EndLines
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.outcome_models.law import LinearLaw
+from cirl_gym.outcome_models.limits import OutcomeSpec, outcome_bounds
+from cirl_gym.outcome_models.model import Correction, LearnedModel
 from cirl_gym.outcome_models.networks import (
     CorrectingNetwork,
     CRNConfig,
@@ -51,15 +56,12 @@ def live(batch):
 
 def test_shapes_and_types(model, batch):
     states, outcomes, ends = answers(model, batch)
-    n, steps = len(batch), batch.horizon + 1
-    assert states.shape[:2] == (n, steps)
-    assert outcomes.shape == (n, steps, 3, 2)
-    assert ends.shape == (n, steps, 3)
+    shape = (len(batch), batch.horizon + 1)
+    assert (states.shape[:2], outcomes.shape, ends.shape) == (shape, (*shape, 3, 2), (*shape, 3))
     assert states.dtype == outcomes.dtype == ends.dtype == np.float32
     assert ((ends >= 0) & (ends <= 1)).all()
     assert (states[~live(batch)] == 0).all()
-    assert model.features == ("x", "y")
-    assert model.n_actions == 3
+    assert (model.features, model.n_actions) == (("x", "y"), 3)
 
 
 @pytest.mark.parametrize("horizon", [20, 60])
@@ -85,9 +87,8 @@ def test_the_future_does_not_reach_back(model, batch, t):
     obs, actions = batch.obs.copy(), batch.actions.copy()
     obs[:, t + 1 :] += 100
     actions[:, t:] = (actions[:, t:] + 1) % 3
-    for before, after in zip(
-        answers(model, batch), answers(model, replace(batch, obs=obs, actions=actions)), strict=True
-    ):
+    later = answers(model, replace(batch, obs=obs, actions=actions))
+    for before, after in zip(answers(model, batch), later, strict=True):
         assert np.array_equal(before[:, : t + 1], after[:, : t + 1])
         assert not np.array_equal(before[:, t + 1], after[:, t + 1])
 
@@ -122,11 +123,7 @@ def test_any_leading_shape(model, batch):
 
 
 def test_what_is_foreseen_of_one_action_is_what_is_predicted_for_it(model, batch):
-    states, predicted, ends = answers(model, batch)
-    states, predicted, ends = (
-        states.reshape(-1, states.shape[-1]),
-        *(x.reshape(-1, *x.shape[2:]) for x in (predicted, ends)),
-    )
+    states, predicted, ends = (answer.reshape(-1, *answer.shape[2:]) for answer in answers(model, batch))
     rows, actions = np.arange(len(states)), np.random.default_rng(0).integers(model.n_actions, size=len(states))
     outcome, end = foresee(model, states, actions)
     assert isinstance(model, ForesightModel)
@@ -213,7 +210,10 @@ def test_a_head_on_a_frozen_representation_learns_the_treatments():
     train, _ = confounded(200)
     with seeded(0):
         network = CorrectingNetwork(2, 2, CRNConfig())
-    model = _crn_on_persistence(network, train)
+    law, scaler = LinearLaw.persistence(2, 2), Scaler.from_batch(train)
+    spec = OutcomeSpec(train.features, 2, *outcome_bounds(train), np.ones(2), np.full(2, -np.inf), np.full(2, np.inf))
+    end = EndHead("never", EndLines.from_batch(train, scaler, scaler.scale), 0.0)
+    model = LearnedModel(law, spec, end, Correction(network.eval(), scaler, scaler.scale))
     hidden = model.encode(train)[:, :-1][train.mask][:, model.law.window.size :][:, :32]
     actions = torch.from_numpy(train.actions[train.mask])
     representation = network.represent(torch.from_numpy(hidden)).detach()
@@ -226,20 +226,6 @@ def test_a_head_on_a_frozen_representation_learns_the_treatments():
     rate = train.actions[train.mask].mean()
     chance = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
     assert loss.item() < 0.9 * chance
-
-
-def _crn_on_persistence(network, train):
-    config = replace(
-        OutcomeModelConfig(),
-        base=False,
-        crn=CRNConfig(training=TrainingConfig(epochs=1, learning_rate=1e-9)),
-        end=replace(OutcomeModelConfig().end, training=TrainingConfig(epochs=1)),
-    )
-    fitted = fit_outcome_model("crn", train, train, config, np.random.default_rng(0)).model
-    assert fitted.correction is not None
-    fitted.correction.network.load_state_dict(network.state_dict())
-    network.eval()
-    return fitted
 
 
 def test_two_hundred_steps_at_a_high_rate_stay_finite():

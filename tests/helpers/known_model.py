@@ -27,20 +27,14 @@ class KnownModel:
 
     features = ("x", "y")
     n_actions = 3
+    noise_scale = np.array([0.25, 0.25])
+    bounds = (np.full(2, -1e3), np.full(2, 1e3))
 
     def __init__(self, ends: bool = True) -> None:
         self.ends = ends
 
-    @property
-    def noise_scale(self) -> FloatArray:
-        return np.array([0.25, 0.25])
-
     def noise(self, normals: FloatArray) -> FloatArray:
         return normals * self.noise_scale
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        return np.full(2, -1e3), np.full(2, 1e3)
 
     def start(self, obs: Float32Array) -> Float32Array:
         return np.concatenate([obs, np.zeros((len(obs), 1))], axis=1, dtype=np.float32)

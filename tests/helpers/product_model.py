@@ -34,21 +34,11 @@ class ProductModel:
         self.halves[:, 0] = 0.0
         pairs = [np.concatenate([first, second]) for first in self.halves[0] for second in self.halves[1]]
         self.effects: Float32Array = np.stack(pairs)
-
-    @property
-    def noise_scale(self) -> FloatArray:
-        return np.full(len(self.features), 0.01)
+        self.noise_scale, self.bounds = np.full(d, 0.01), (np.zeros(d), np.ones(d))
+        self.feature_map = FeatureMap(self.features, *self.bounds)
 
     def noise(self, normals: FloatArray) -> FloatArray:
         return normals * self.noise_scale
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        return np.zeros(len(self.features)), np.ones(len(self.features))
-
-    @property
-    def feature_map(self) -> FeatureMap:
-        return FeatureMap(self.features, *self.bounds)
 
     def start(self, obs: Float32Array) -> Float32Array:
         return np.concatenate([obs, np.zeros_like(obs)], axis=1, dtype=np.float32)
