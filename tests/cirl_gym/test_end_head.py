@@ -78,7 +78,7 @@ def test_ends_that_nothing_announces_get_their_rate():
 
 def test_a_few_ends_without_a_witness_stay_constant():
     train, validation = one_feature([5.0, 6.0], list(np.linspace(0, 4, 50))), one_feature([], [0.0, 1.0])
-    assert fit(train, validation)[1].kind == "constant"
+    assert fit(train, validation)[1]["kind"] == "constant"
 
 
 def test_a_few_ends_beyond_a_line_are_evidence():
