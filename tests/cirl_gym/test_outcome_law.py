@@ -28,14 +28,8 @@ def test_window_by_hand():
         [3, 2, 1, 0, 1, 1, 0],
     ]
     assert rows[1].tolist() == [[10, 10, 10, 0, 0, 0, 0], [11, 10, 10, 1, 0, 0, 0], [0] * 7, [0] * 7]
-
-
-def test_window_longer_than_the_episodes():
-    batch = batch_of([1], [0], d=1)
-    assert Window(4, 1, 2).encode(batch)[0].tolist() == [
-        [0, 0, 0, 0] + [0] * 6,
-        [1, 0, 0, 0] + [0, 1] + [0] * 4,
-    ]
+    longer = Window(4, 1, 2).encode(batch_of([1], [0], d=1))  # than the episodes
+    assert longer[0].tolist() == [[0, 0, 0, 0] + [0] * 6, [1, 0, 0, 0] + [0, 1] + [0] * 4]
 
 
 def test_network_input_holds_the_previous_action_and_never_the_current():
@@ -70,11 +64,8 @@ def test_ridge_by_hand():
     (least, level), (half, same) = ridge(design, targets, (0.0, 1.0))
     assert (least.item(), level.item()) == pytest.approx((2, 5))
     assert (half.item(), same.item()) == pytest.approx((1, 5))
-
-
-def test_ridge_without_strength_survives_a_doubled_column():
-    x = np.array([[1.0, 1.0], [-1.0, -1.0]])
-    ((weights, _),) = ridge(x, np.array([[2.0], [-2.0]]), (0.0,))
+    # Without strength it survives a doubled column.
+    ((weights, _),) = ridge(np.array([[1.0, 1.0], [-1.0, -1.0]]), np.array([[2.0], [-2.0]]), (0.0,))
     assert weights.ravel() == pytest.approx([1, 1])
 
 
@@ -124,9 +115,7 @@ def test_bounds_are_one_and_a_half_ranges_wider_but_not_below_zero():
 
 
 def test_clipped_predictions_do_not_leave_the_bounds_in_float32():
-    spec = OutcomeSpec(
-        ("x",), 2, np.array([0.1]), np.array([0.7]), np.array([0.0]), np.array([-np.inf]), np.array([np.inf])
-    )
+    spec = OutcomeSpec(("x",), 2, *(np.array([value]) for value in (0.1, 0.7, 0.0, -np.inf, np.inf)))
     clipped = spec.clip(np.array([[-1.0], [9.0]]))
     assert clipped.dtype == np.float32
     assert clipped.ravel().tolist() == [np.float32(0.1), np.float32(0.7)]
@@ -152,14 +141,9 @@ def test_censored_regression_finds_the_law_behind_a_floor_and_a_ceiling():
     assert plain[1] < 1.0  # what the limits do to a plain regression
     found = censored_regression(design, seen, side, np.zeros(2), plain)
     assert found == pytest.approx([1.0, 2.0], abs=0.06)
-
-
-def test_without_limits_the_censored_regression_is_least_squares():
-    rng = np.random.default_rng(0)
-    design = np.column_stack([np.ones(50), rng.normal(size=50)])
-    targets = rng.normal(size=50)
-    least = np.linalg.lstsq(design, targets, rcond=None)[0]
-    found = censored_regression(design, targets, np.zeros(50, dtype=np.int64), np.zeros(2), np.zeros(2))
+    # Without limits it is least squares.
+    least = np.linalg.lstsq(design, latent, rcond=None)[0]
+    found = censored_regression(design, latent, np.zeros(4000, dtype=np.int64), np.zeros(2), np.zeros(2))
     assert found == pytest.approx(least, abs=1e-9)
 
 
