@@ -66,16 +66,12 @@ class TestLine:
         )
         assert line(tumour_episode(4)).startswith("step  4/20  wait   tumour 22.00")
 
-    def test_at_the_start_and_without_limits_and_horizon(self):
-        episode = tumour_episode(0, limits=np.nan, horizon=None)
+    def test_at_the_start_and_without_some_limits_and_horizon(self):
+        # No minus before a zero either.
+        episode = tumour_episode(0, limits=np.nan, horizon=None, earned=-0.0001)
         assert line(episode) == "step  0  start  tumour 30.00  side_effects 2.00  reward so far 0.000\n"
-
-    def test_a_feature_may_have_a_limit_and_another_none(self):
         text = line(tumour_episode(0, limits=np.array([np.nan, 15.0])))
         assert "tumour 30.00  side_effects 2.00 (limit 15)" in text
-
-    def test_no_minus_before_a_zero(self):
-        assert line(tumour_episode(0, earned=-0.0001)).endswith("reward so far 0.000\n")
 
 
 @pytest.mark.parametrize(
@@ -152,20 +148,14 @@ class TestPicture:
         np.testing.assert_array_equal(drawn(steps[-1]), first[-1])
         assert len({picture.tobytes() for picture in first}) == 9
 
-    def test_an_episode_is_drawn_on_one_figure(self):
+    def test_an_episode_is_drawn_on_one_figure_and_a_picture_is_the_callers_own(self):
         renderer = Renderer("rgb_array", 4)
-        renderer.picture(tumour_episode(0))
-        drawing = renderer._drawing
-        renderer.picture(tumour_episode(8))
-        assert renderer._drawing is drawing
-
-    def test_a_picture_is_the_callers_own(self):
-        renderer = Renderer("rgb_array", 4)
-        kept = renderer.picture(tumour_episode(3))
-        before = kept.copy()
+        given = renderer.picture(tumour_episode(3))
+        drawing, before = renderer._drawing, given.copy()
         renderer.picture(tumour_episode(4))
-        np.testing.assert_array_equal(kept, before)
-        kept[:] = 0
+        assert renderer._drawing is drawing
+        np.testing.assert_array_equal(given, before)
+        given[:] = 0
         np.testing.assert_array_equal(renderer.picture(tumour_episode(3)), before)
 
     def test_settings_of_the_user_are_neither_heeded_nor_changed(self):

@@ -73,6 +73,9 @@ class TestEquations:
         np.testing.assert_allclose(free, [[98.951392, 83.951392, 74.951392, 59.951392]], atol=1e-5)
         noisy = next_volumes(P, someone(), np.array([100.0]), drug, np.array([0.02]))
         np.testing.assert_allclose(noisy - free, 2.0, atol=1e-12)
+        # A tumour of the capacity neither grows nor shrinks.
+        free = next_volumes(P, someone(), np.array([P.capacity]), np.zeros((1, 4)), np.zeros(1))
+        assert free[0, 0] == pytest.approx(P.capacity, rel=1e-14)
 
     def test_half_of_the_drug_is_gone_after_a_day(self) -> None:
         drug, seen = np.zeros(1), []
@@ -83,10 +86,6 @@ class TestEquations:
         slow = replace(P, half_life=2.0)
         twice = drug_concentration(slow, drug_concentration(slow, np.array([8.0]))[:, 0])
         np.testing.assert_allclose(twice[:, 0], 4.0)
-
-    def test_a_tumour_of_the_capacity_neither_grows_nor_shrinks(self) -> None:
-        free = next_volumes(P, someone(), np.array([P.capacity]), np.zeros((1, 4)), np.zeros(1))
-        assert free[0, 0] == pytest.approx(P.capacity, rel=1e-14)
 
     def test_a_course_follows_the_equations(self) -> None:
         made = follow_patients(P, someone(), fixed(1, 3), 0.0)
