@@ -88,11 +88,9 @@ class NativeVecEnv(VecEnv):
 
     **Left out for speed:** the info of a row whose episode goes on is an empty dictionary. A ``DummyVecEnv`` has
     ``TimeLimit.truncated = False`` and the environment's own entries (``phi``) there; no algorithm of
-    Stable-Baselines3 reads them. ``step_infos=True`` brings them back, at the price of a loop over all rows.
-
-    An episode's end is the only place with a loop, over the rows that have ended: their infos hold
-    ``terminal_observation``, ``TimeLimit.truncated`` (watching ended, the process did not) and the environment's own
-    entries of the last step (``phi``); ``reset_infos`` holds those of the new episode.
+    Stable-Baselines3 reads them. ``step_infos=True`` brings them back, at the price of a loop over all rows. Infos of
+    rows that have ended hold ``terminal_observation``, ``TimeLimit.truncated`` (watching ended, the process did not)
+    and the environment's own entries of the last step; ``reset_infos`` holds those of the new episode.
 
     Args:
         env: n environments whose ``metadata["autoreset_mode"]`` is ``SAME_STEP`` (fastest) or ``DISABLED`` (this class
@@ -148,11 +146,7 @@ class NativeVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Take the step.
-
-        Returns:
-            Observations ``[n, ..]`` (of the new episode where one has ended), rewards ``[n]`` float32, dones ``[n]``
-            bool, and n new info dictionaries.
+        """Observations ``[n, ..]`` (the new episode's where one has ended), rewards float32, dones, n new infos.
 
         Raises:
             ValueError: an action is not possible.
@@ -214,8 +208,7 @@ class NativeVecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of the vector environment, once for all rows.
 
-        Returns:
-            n results: one per row if the method returns a list, tuple or array of n, else n times what it returns.
+        There is one result per row if the method returns a list, tuple or array of n, else n times what it returns.
 
         Raises:
             AttributeError: there is no such method.

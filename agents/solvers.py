@@ -193,10 +193,7 @@ def save_expert(
     seed: int = 0,
     scale: float = 1.0,
 ) -> Path:
-    """Write what :func:`train_expert` brought; the same arguments as there.
-
-    Returns:
-        The policy's file: ``expert.npz`` (no pickle) or ``expert.zip`` (Stable-Baselines3's).
+    """Write what :func:`train_expert` brought for the same arguments, as ``.npz`` or Stable-Baselines3's ``.zip``.
 
     Raises:
         OSError: the folder cannot be written to.
@@ -214,14 +211,11 @@ def save_expert(
 
 
 def load_expert(folder: str | os.PathLike[str]) -> tuple[Setting, Policy]:
-    """Read what :func:`save_expert` wrote.
+    """The setting that :func:`save_expert` wrote and its policy, greedy where ``deterministic=True`` is asked for.
 
     Args:
         folder: from a source that is trusted: reading DRQN and RecurrentPPO executes Stable-Baselines3's pickles. The
             successor agent is read without.
-
-    Returns:
-        The setting and its policy, greedy where ``deterministic=True`` is asked for.
 
     Raises:
         ValueError: the folder holds no whole expert of this version; the message names the file.
