@@ -21,15 +21,7 @@ import pytest
 import torch
 from known_model import KnownModel
 from outcome_batches import MODELS, random_model
-from recurrent_networks import (
-    NETWORKS,
-    POLICIES,
-    Recurrent,
-    episodes,
-    ppo_algorithm,
-    shown,
-    stepped,
-)
+from recurrent_networks import NETWORKS, POLICIES, Recurrent, episodes, ppo_algorithm, shown, stepped
 from scipy.special import log_softmax
 from small_agents import TINY, known_problem
 from training_losses import TRAINED, training_loss

@@ -110,6 +110,9 @@ class TestSolving:
         for name, value in {"steps": 0, "rows": 0, "epochs": 0, "looks": 0, "outcome": "real"}.items():
             with pytest.raises(ValueError, match=f"WorldPPOConfig.{name} must be"):
                 WorldPPOConfig(**{name: value})
+        # What the successor agent reads off is not learnt.
+        with pytest.raises(ValueError, match="mu must be 'mu_learning' or 'rollouts'"):
+            learnt_candidates(known_agent(), problem(), "drqn", LEARNT, np.random.default_rng(0), mu="successor")
 
 
 class TestCandidates:
@@ -144,10 +147,6 @@ class TestCandidates:
             found = again(w)
             assert shape_of(found.policy) == shape_of(before.policy)
             np.testing.assert_array_equal(found.mu, before.mu)
-
-    def test_what_is_read_off_is_not_learnt(self):
-        with pytest.raises(ValueError, match="mu must be 'mu_learning' or 'rollouts'"):
-            learnt_candidates(known_agent(), problem(), "drqn", LEARNT, np.random.default_rng(0), mu="successor")
 
 
 class TestOptions:
