@@ -84,11 +84,7 @@ def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequenc
     The episode is the longest one (the first of several), cut at its middle, so that there is a past to see; a future
     stops where the model holds an end for more likely than not.
 
-    Args:
-        model: predicts the next observation under every action.
-        batch: held-out episodes.
-        steps: length of the futures.
-        outcomes: names of the features to show; None: all.
+    ``batch`` has held-out episodes, ``steps`` is the length of the futures, ``outcomes`` names the features to show.
     """
     episode = int(batch.lengths.argmax())
     t = int(batch.lengths[episode]) // 2
@@ -140,14 +136,8 @@ def svg(
 ) -> str:
     """Draw under fixed settings, whatever the reader's own matplotlib is set to.
 
-    Args:
-        name: of the picture on its page.
-        label: what it shows, for those who do not see it.
-        height: inches.
-        draw: is given the axes of all panels, whose first has the labels of the legend, if there is one.
-        grid: the axis that thin lines go across.
-        shape: numbers of rows and columns of panels.
-        layout: how they share axes and room.
+    ``draw`` is given the axes of all panels, in ``shape`` of rows and columns; the first has the labels of the legend,
+    if there is one. ``label`` is for those who do not see the picture, ``height`` is in inches.
     """
     with matplotlib.rc_context(), warnings.catch_warnings():
         # Glyphs that the measuring font lacks are drawn by the browser's fonts.

@@ -58,24 +58,11 @@ FORESEEN_BY = {
 def report_of(result: Result, what_if: drawing.WhatIf | None = None, folder: Path | None = None) -> Report:
     """All sections, in the order in which they are shown.
 
-    Args:
-        result: what the run found.
-        what_if: one history with its predicted futures; None leaves the section out.
-        folder: where the run's files are; None says nothing about files.
+    ``what_if`` is one history with its predicted futures, ``folder`` where the run's files are; None leaves them out.
     """
-    found = [
-        _weights(result),
-        _windows(result),
-        _gammas(result),
-        _accuracy(result),
-        _agreement(result),
-        _likelihood(result),
-        _returns(result),
-        _loop(result),
-        _mixture(result),
-        None if what_if is None else _what_if(what_if),
-        _run(result, folder),
-    ]
+    of_result = (_weights, _windows, _gammas, _accuracy, _agreement, _likelihood, _returns, _loop, _mixture)
+    found = [section(result) for section in of_result]
+    found += [None if what_if is None else _what_if(what_if), _run(result, folder)]
     sections = tuple(section for section in found if section is not None)
     return Report("What the experts were trading off", result.headline, sections)
 
@@ -150,17 +137,12 @@ def _windows(result: Result) -> Section | None:
     for i, name in enumerate(result.features):
         for window in result.windows:
             if window.found is not None:
-                change = None if window.changes is None else window.changes[i]
-                weights.append(
-                    [
-                        name,
-                        steps_of(window).removeprefix("steps "),
-                        signed(window.found.weights[i]),
-                        span(window.found.intervals[i]),
-                        "" if change is None else signed(change.difference) + (" *" if change.clear else ""),
-                        "" if change is None else span(change.interval),
-                    ]
-                )
+                row = [name, steps_of(window).removeprefix("steps ")]
+                row += [signed(window.found.weights[i]), span(window.found.intervals[i]), "", ""]
+                if window.changes is not None:
+                    change = window.changes[i]
+                    row[-2:] = [signed(change.difference) + (" *" if change.clear else ""), span(change.interval)]
+                weights.append(row)
     for window in result.windows:
         kappa, between = "too few", ""
         if window.found is not None:
@@ -447,9 +429,8 @@ def forbidden(allowed: AllowedActions) -> str:
 
 def promised(quality: Quality) -> str:
     """How far what plans promise is from what policies reach in the same world model."""
-    value, outcome = percent(quality.value), percent(quality.sampled)
-    tied = f"{outcome} in one outcome, where policies can tie"
-    return f"at most {value} of the full range apart in value, {tied} ({quality.weights} weights)"
+    tied = f"{percent(quality.sampled)} in one outcome, where policies can tie"
+    return f"at most {percent(quality.value)} of the full range apart in value, {tied} ({quality.weights} weights)"
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> Rows:

@@ -31,7 +31,6 @@ class IdentifiedRanges(Record, frozen=True):
     """The weights that explain the data equally well, feature by feature: regret <= max(minimum, 0) + tolerance."""
 
     ranges: dict[str, Interval]
-    """Smallest and largest weight of each feature within the set."""
     minimum: float
     """Smallest regret of any weights: max over found policies of w . mu, minus w . mu_expert."""
     tolerance: NotNegative
@@ -43,13 +42,11 @@ class IdentifiedRanges(Record, frozen=True):
 
 
 class LoopRound(Record, frozen=True):
-    """One round of the loop (paper, algorithm 1)."""
+    """One round of the loop (paper, algorithm 1): the weights ``[d]`` and mu ``[d]`` of the policy found."""
 
     k: Count
     w: Numbers
-    """``[d]`` weights that were solved for."""
     mu: Numbers
-    """``[d]`` discounted feature expectation of the policy found."""
     lambda_: Share | None
     """Step towards mu, 0 to 1; None in the first round, which has no step. The key is ``lambda``."""
     margin: NotNegative
@@ -76,7 +73,6 @@ class PolicyMixture(Record, frozen=True):
 
     policies: tuple[MixedPolicy, ...]
     mu: Numbers
-    """``[d]`` its discounted feature expectation."""
     distance: NotNegative
     """Of mu_expert from it."""
 
@@ -115,9 +111,8 @@ class ModelError(Record, frozen=True):
     """Root of the summed squared errors of the predicted outcomes, scaled to [0, 1], on held-out histories."""
 
     factual: NotNegative
-    """For the actions that were taken."""
     counterfactual: NotNegative | None
-    """For the actions that were not; None where there is no simulator to ask."""
+    """For the actions that were not taken; None where there is no simulator to ask."""
 
 
 class Member(Record, frozen=True):
@@ -251,7 +246,6 @@ class HeldOutLikelihood(Record, frozen=True):
     """How likely each description of the experts makes what they did in held-out episodes."""
 
     decisions: Some
-    """Held-out decisions that were judged, of whole episodes."""
     patients: Some
     cirl: LogLikelihood
     """softmax(kappa Q) at the posterior means of weights and kappa."""
@@ -266,12 +260,11 @@ class HeldOutLikelihood(Record, frozen=True):
 
 
 class AgreementOverTime(Record, frozen=True):
-    """Share of held-out decisions at each time step that a policy's most likely action meets."""
+    """Share of held-out decisions at each time step ``[T]`` that a policy's most likely action meets."""
 
     episodes: tuple[Some, ...]
-    """``[T]`` held-out episodes that are still going on at t = 0, 1, ..."""
+    """Held-out, and still going on at t = 0, 1, ..."""
     cirl: tuple[Share, ...]
-    """``[T]`` the policy of the reported weights."""
     cloning: tuple[Share, ...]
 
     def check(self) -> None:
@@ -387,7 +380,6 @@ class Result(Document, frozen=True, kw_only=True):
     """90 % interval of each weight."""
     identified_set: IdentifiedRanges
     mu_expert: Numbers
-    """``[d]`` discounted feature expectation of the experts."""
     margin: NotNegative
     """Distance of mu_expert from the mixture that the loop ended with (paper, Algorithm 1: t)."""
     rounds: tuple[LoopRound, ...]
@@ -407,7 +399,6 @@ class Result(Document, frozen=True, kw_only=True):
     table: dict[str, Any] | None
     """What was found and repaired when the table was read; None without a table."""
     headline: tuple[str, ...]
-    """The finding in plain sentences."""
     stop: str
     verdict: str
     """One word for what the data can tell of the weights (:func:`irl.result.sentences.verdict`)."""

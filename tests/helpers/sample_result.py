@@ -7,30 +7,10 @@ from typing import Any
 import numpy as np
 
 from irl.report.drawing import WhatIf
-from irl.result.result import (
-    Accuracy,
-    AgreementOverTime,
-    AllowedActions,
-    Change,
-    Episodes,
-    Estimate,
-    GammaChoice,
-    GammaTried,
-    HeldOutLikelihood,
-    IdentifiedRanges,
-    Kappa,
-    LogLikelihood,
-    LoopRound,
-    Member,
-    MixedPolicy,
-    ModelError,
-    PolicyMixture,
-    Quality,
-    Result,
-    TimeWindow,
-    WindowWeights,
-)
+from irl.result import result as records
+from irl.result.result import Result
 
+SHORT_NAMES = ("tumour_volume", "side_effects")
 LONG_NAMES = (
     "mean arterial pressure, lowest of the last 24 hours (mmHg)",
     "white_blood_cell_count_last",
@@ -54,99 +34,86 @@ REGRETS = tuple((-k / 20, k / 20 - 1, 0.012 + abs(k / 20 - 0.3)) for k in range(
 """Regret of weights from (0, -1) to (-1, 0), least at (-.3, -.7)."""
 
 
-def features_of(d: int) -> tuple[str, ...]:
-    return ("tumour_volume", "side_effects") if d == 2 else LONG_NAMES[:d]
-
-
 def sample_fields(d: int = 2) -> dict[str, Any]:
     """Arguments of a valid :class:`Result` with d features."""
     rng = np.random.default_rng(d)
-    features = features_of(d)
+    features = SHORT_NAMES if d == 2 else LONG_NAMES[:d]
     raw = rng.standard_normal(d)
     w = np.array([-0.29, -0.71]) if d == 2 else raw / np.abs(raw).sum()
     spread = 0.05 + 0.1 * rng.random(d)
     mu = 1.0 + 6.0 * rng.random(d)
+    mus = [mu + rng.standard_normal(d) / (k + 1) for k in range(9)]
     rounds = [
-        LoopRound(
-            k=k,
-            w=w,
-            mu=mu + rng.standard_normal(d) / (k + 1),
-            lambda_=None if k == 0 else 1.0 / (k + 1),
-            margin=3.2 * 0.6**k + 0.05,
-            seconds=0.08,
-            agreement=0.8,
-            changed=None if k == 0 else 0.5**k,
+        records.LoopRound(
+            k, w, mus[k], 1 / (k + 1) if k else None, 3.2 * 0.6**k + 0.05, 0.08, 0.8, 0.5**k if k else None
         )
         for k in range(9)
     ]
     ranges = {name: (w[i] - 2 * spread[i], w[i] + 1.5 * spread[i]) for i, name in enumerate(features)}
     returns = {"expert": -3.41, "cirl": -3.46, "cloning": -3.52, "random": -4.9, "never": -5.6, "always": -3.77}
+    said = [records.LogLikelihood(mean, 0.012) for mean in (-0.352, -0.35, -0.361, -0.688, -0.693)]
     return {
         "features": features,
         "weights": w,
         "intervals": {name: (w[i] - spread[i], w[i] + spread[i]) for i, name in enumerate(features)},
-        "identified_set": IdentifiedRanges(
+        "identified_set": records.IdentifiedRanges(
             ranges, 0.012, 0.04, {} if d == 2 else {features[-1]: "constant"}, REGRETS if d == 2 else ()
         ),
         "mu_expert": mu,
         "margin": rounds[-1].margin,
         "rounds": tuple(rounds),
-        "accuracy": Accuracy(0.835, 0.841, 0.54, 0.57, 0.852 if d == 2 else None),
-        "returns": {name: Estimate(value, 0.061) for name, value in returns.items()} if d == 2 else None,
-        "model_error": ModelError(0.0054, 0.0056 if d == 2 else None),
+        "accuracy": records.Accuracy(0.835, 0.841, 0.54, 0.57, 0.852 if d == 2 else None),
+        "returns": {name: records.Estimate(value, 0.061) for name, value in returns.items()} if d == 2 else None,
+        "model_error": records.ModelError(0.0054, 0.0056 if d == 2 else None),
         "seconds": {"expert": 121.3, "data": 2.1, "outcome model": 14.8, "policies": 184.2, "loop": 1.4},
         "seed": 0,
         "config": {"gamma": 0.99, "episodes": 10_000},
         "versions": {"python": "3.11.7", "numpy": "2.4.6"},
         "estimates": {"posterior": w, "w_K": w, "last_direction": w, "least_regret": w},
-        "kappa": Kappa(96.0, (88.0, 104.5)),
+        "kappa": records.Kappa(96.0, (88.0, 104.5)),
         "true_weights": (-0.3, -0.7) if d == 2 else None,
         "table": None if d == 2 else {"rows": 812, "episodes": 77, "carried forward": {"lactate (arterial, last)": 41}},
         "headline": ("Per full range, side effects weigh 2.4 times as much as tumour volume.",),
         "stop": "converged",
         "verdict": "by decisions only",
-        "episodes": Episodes(7000, 1500, 1500, 17.3, 16.9),
+        "episodes": records.Episodes(7000, 1500, 1500, 17.3, 16.9),
         "mu_recovered": mu + 0.03,
-        "quality": Quality(20, 0.014, 0.0096, 0.0023, 0.0, 0.0019, 0.0008, 0.0018, 0.05),
-        "allowed": AllowedActions(("treat when Above(x0, 3)", "wait when After(treat)"), 120000, 4321, 4000),
-        "mixture": PolicyMixture((MixedPolicy(2, 0.25, w), MixedPolicy(8, 0.75, -w)), mu + 0.02, 0.02 * np.sqrt(d)),
+        "quality": records.Quality(20, 0.014, 0.0096, 0.0023, 0.0, 0.0019, 0.0008, 0.0018, 0.05),
+        "allowed": records.AllowedActions(("treat when Above(x0, 3)", "wait when After(treat)"), 120000, 4321, 4000),
+        "mixture": records.PolicyMixture(
+            (records.MixedPolicy(2, 0.25, w), records.MixedPolicy(8, 0.75, -w)), mu + 0.02, 0.02 * np.sqrt(d)
+        ),
         "mu_gap": 0.03 * np.sqrt(d),
-        "agreement": AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
-        "likelihood": sample_likelihood(known=d == 2),
+        "agreement": records.AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
+        "likelihood": records.HeldOutLikelihood(2010, 104, *said, said[0] if d == 2 else None),
         "windows": sample_windows(w, spread),
         "gammas": sample_gammas(w, spread),
-        "members": tuple(Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
+        "members": tuple(records.Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
     }
 
 
-def sample_likelihood(known: bool) -> HeldOutLikelihood:
-    means = (-0.352, -0.35, -0.361, -0.688, -0.693)
-    said = (LogLikelihood(mean, 0.0 if mean == -0.693 else 0.012) for mean in means)
-    return HeldOutLikelihood(2010, 104, *said, LogLikelihood(-0.346, 0.011) if known else None)
-
-
-def sample_windows(w: np.ndarray, spread: np.ndarray) -> tuple[TimeWindow, ...]:
+def sample_windows(w: np.ndarray, spread: np.ndarray) -> tuple[records.TimeWindow, ...]:
     """Three windows, the second a little off the first, the last too short."""
-    first = WindowWeights(w, tuple(zip(w - spread, w + spread, strict=True)), 91.0, (70.5, 120.25))
+    first = records.WindowWeights(w, tuple(zip(w - spread, w + spread, strict=True)), 91.0, (70.5, 120.25))
     moved = w + 0.03 * (-1.0) ** np.arange(len(w))
-    second = WindowWeights(moved, tuple(zip(moved - spread, moved + spread, strict=True)), 88.0, (60.5, 110.75))
-    changes = tuple(Change(b - a, (b - a - s, b - a + s)) for a, b, s in zip(w, moved, spread, strict=True))
+    second = records.WindowWeights(moved, tuple(zip(moved - spread, moved + spread, strict=True)), 88.0, (60.5, 110.75))
+    changes = tuple(records.Change(b - a, (b - a - s, b - a + s)) for a, b, s in zip(w, moved, spread, strict=True))
     return (
-        TimeWindow(0, 5, 1200, 180, first, None),
-        TimeWindow(6, 11, 1130, 175, second, changes),
-        TimeWindow(12, None, 31, 8, None, None),
+        records.TimeWindow(0, 5, 1200, 180, first, None),
+        records.TimeWindow(6, 11, 1130, 175, second, changes),
+        records.TimeWindow(12, None, 31, 8, None, None),
     )
 
 
-def sample_gammas(w: np.ndarray, spread: np.ndarray) -> GammaChoice:
+def sample_gammas(w: np.ndarray, spread: np.ndarray) -> records.GammaChoice:
     """Three discount factors, of which the first is worse and the others are a tie."""
     intervals = tuple(zip(w - spread, w + spread, strict=True))
     tried = (
-        GammaTried(0.5, -0.5213, -0.0891, 0.0123, w, intervals, 40.0),
-        GammaTried(0.9, -0.4322, 0.0, 0.0, w, intervals, 77.0),
-        GammaTried(0.99, -0.4347, -0.0025, 0.0041, w, intervals, 96.0),
+        records.GammaTried(0.5, -0.5213, -0.0891, 0.0123, w, intervals, 40.0),
+        records.GammaTried(0.9, -0.4322, 0.0, 0.0, w, intervals, 77.0),
+        records.GammaTried(0.99, -0.4347, -0.0025, 0.0041, w, intervals, 96.0),
     )
-    return GammaChoice(0.99, tried, 2950, 171)
+    return records.GammaChoice(0.99, tried, 2950, 171)
 
 
 def sample_result(d: int = 2) -> Result:
@@ -161,7 +128,7 @@ def sample_what_if(d: int = 2) -> WhatIf:
     steps = np.arange(1, 7)[:, None] * 0.3 * scale
     return WhatIf(
         title="Patient 0017, held out",
-        features=features_of(d),
+        features=SHORT_NAMES if d == 2 else LONG_NAMES[:d],
         observed=observed,
         actions=("wait", "treat", "treat", "wait", "treat", "wait"),
         futures={"wait": observed[-1] + steps, "treat": (observed[-1] - steps)[:4]},

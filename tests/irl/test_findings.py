@@ -20,26 +20,17 @@ from irl.result.result import Accuracy, MixedPolicy, PolicyMixture
 MET = Accuracy(cirl=0.83, cloning=0.84, majority=0.6, repeat_last_action=0.7, ceiling=0.85)
 
 
-def found(w, low, high, set_low=None, set_high=None, reasons=None):
+def found(w, low, high):
     """What :func:`headline` looks at of a fit, and nothing else; feature j has a range of 10^j units."""
     d = len(w)
     names = ("volume", "side effects", "third", "fourth", "fifth", "sixth")[:d]
-    identified = IdentifiedSet(
-        minimum=0.0,
-        best=np.array(w),
-        tolerance=0.1,
-        low=np.array(low if set_low is None else set_low),
-        high=np.array(high if set_high is None else set_high),
-        exact=True,
-        not_identifiable=reasons or {},
-    )
     return SimpleNamespace(
         model=SimpleNamespace(model=SimpleNamespace(noise_scale=np.zeros(d))),
         feature_map=FeatureMap(names, np.zeros(d), 10.0 ** np.arange(d)),
         posterior=SimpleNamespace(mean=np.array(w), low=np.array(low), high=np.array(high), best_log_likelihood=-1.0),
         pool=SimpleNamespace(batch=batch_of([0, 1, 0, 1, 1, 0], [1, 1, 0, 0] * 3)),
         loop=SimpleNamespace(stop="converged", best=3, weights=np.array(w)),
-        identified=identified,
+        identified=IdentifiedSet(0.0, np.array(w), 0.1, np.array(low), np.array(high), exact=True, not_identifiable={}),
         weights=np.array(w),
         windows=(),
         choice=None,
@@ -54,9 +45,7 @@ def test_clear_weights_that_the_average_outcomes_determine_as_well():
         "The recovered policy meets 0.830 of held-out decisions (cloning 0.840, majority 0.600, last action 0.700; "
         "nobody can exceed 0.850).",
     )
-
-
-def test_habit_that_beats_the_policy_is_said():
+    # Habit that beats the policy is said.
     met = Accuracy(cirl=0.7, cloning=0.84, majority=0.6, repeat_last_action=0.84, ceiling=None)
     assert headline(found([-0.3, -0.7], [-0.35, -0.75], [-0.25, -0.65]), met)[-1] == (
         "The recovered policy meets 0.700 of held-out decisions (cloning 0.840, majority 0.600, last action 0.840). "

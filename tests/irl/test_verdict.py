@@ -70,35 +70,28 @@ def test_the_word():
     assert verdict(post, known, replace(STRONG, weights=-68.0, habit=-69.0)) == "not identifiable"
     assert verdict(post, known, replace(STRONG, weights=-60.0)) == "no better than habit"
     assert verdict(post, identified(*narrow, dict.fromkeys(NAMES[:2], "constant")), STRONG) == "not identifiable"
-
-
-def test_one_weight_that_is_open_in_set_and_interval_is_enough():
-    w = [0.2, 0.3, 0.5]
-    post = posterior(w, [0.1, 0.0, 0.45], [0.15, 0.4, 0.55])
+    # One weight that is open in set and interval is enough.
+    post = posterior([0.2, 0.3, 0.5], [0.1, 0.0, 0.45], [0.15, 0.4, 0.55])
     assert verdict(post, identified([0.0, 0.29, 0.45], [0.5, 0.31, 0.55]), STRONG) == "by decisions only"
     assert verdict(post, identified([0.0, 0.0, 0.45], [0.5, 0.6, 0.55]), STRONG) == "not identified"
 
 
-def test_sentences_of_weights_that_average_outcomes_determine_too():
+def test_sentences_claim_no_more_than_set_and_interval_hold():
     ends = ([-0.35, -0.75], [-0.25, -0.65])
-    assert said(posterior([-0.3, -0.7], *ends), identified(*ends)) == [
-        "What the decisions traded off, largest first: side effects -0.70 (per 10 units), volume -0.30 (per 1 units)."
-    ]
-
-
-def test_sentences_of_weights_that_only_single_decisions_determine():
-    post = posterior([-0.3, -0.7], [-0.35, -0.75], [-0.25, -0.65])
-    assert said(post, identified([-0.8, -1.0], [0.0, -0.2]))[1:] == [
+    post = posterior([-0.3, -0.7], *ends)
+    largest = "What the decisions traded off, largest first: "
+    sure = f"{largest}side effects -0.70 (per 10 units), volume -0.30 (per 1 units)."
+    assert said(post, identified(*ends)) == [sure]
+    # Only single decisions determine the weights.
+    assert said(post, identified([-0.8, -1.0], [0.0, -0.2])) == [
+        sure,
         "By average outcomes alone, weights are not identified beyond volume -0.80 to 0.00; the narrower interval "
-        "comes from how single decisions vary, and rests on the model of their chance."
+        "comes from how single decisions vary, and rests on the model of their chance.",
     ]
-
-
-def test_no_confident_number_for_a_weight_of_a_wide_interval():
-    post = posterior([-0.72, -0.28], [-0.98, -0.57], [-0.43, -0.02])
-    assert said(post, identified([-1.0, -0.58], [-0.42, 0.0])) == [
-        "What the decisions traded off, largest first: volume between -0.98 and -0.43 (per 1 units), side effects "
-        "between -0.57 and -0.02 (per 10 units).",
+    # No confident number for a weight of a wide interval.
+    wide = posterior([-0.72, -0.28], [-0.98, -0.57], [-0.43, -0.02])
+    assert said(wide, identified([-1.0, -0.58], [-0.42, 0.0])) == [
+        f"{largest}volume between -0.98 and -0.43 (per 1 units), side effects between -0.57 and -0.02 (per 10 units).",
         "By average outcomes alone, weights are not identified beyond volume -1.00 to -0.42.",
     ]
 
