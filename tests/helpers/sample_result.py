@@ -10,7 +10,6 @@ from irl.report.drawing import WhatIf
 from irl.result import result as records
 from irl.result.result import Result
 
-SHORT_NAMES = ("tumour_volume", "side_effects")
 LONG_NAMES = (
     "mean arterial pressure, lowest of the last 24 hours (mmHg)",
     "white_blood_cell_count_last",
@@ -34,10 +33,14 @@ REGRETS = tuple((-k / 20, k / 20 - 1, 0.012 + abs(k / 20 - 0.3)) for k in range(
 """Regret of weights from (0, -1) to (-1, 0), least at (-.3, -.7)."""
 
 
+def features_of(d: int) -> tuple[str, ...]:
+    return ("tumour_volume", "side_effects") if d == 2 else LONG_NAMES[:d]
+
+
 def sample_fields(d: int = 2) -> dict[str, Any]:
     """Arguments of a valid :class:`Result` with d features."""
     rng = np.random.default_rng(d)
-    features = SHORT_NAMES if d == 2 else LONG_NAMES[:d]
+    features = features_of(d)
     raw = rng.standard_normal(d)
     w = np.array([-0.29, -0.71]) if d == 2 else raw / np.abs(raw).sum()
     spread = 0.05 + 0.1 * rng.random(d)
@@ -128,7 +131,7 @@ def sample_what_if(d: int = 2) -> WhatIf:
     steps = np.arange(1, 7)[:, None] * 0.3 * scale
     return WhatIf(
         title="Patient 0017, held out",
-        features=SHORT_NAMES if d == 2 else LONG_NAMES[:d],
+        features=features_of(d),
         observed=observed,
         actions=("wait", "treat", "treat", "wait", "treat", "wait"),
         futures={"wait": observed[-1] + steps, "treat": (observed[-1] - steps)[:4]},
