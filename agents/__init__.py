@@ -17,7 +17,7 @@ __getattr__, __dir__, _later = attach(
     __name__,
     {
         ".drqn.drqn": "DRQN",
-        ".dsfn.dsfn": "DSFN",
+        ".dsfn": "DSFN",
         ".expert": "Expert",
         ".policies.cloning": "CloningPolicy fit_cloning",
         ".ppo": "train_recurrent_ppo",

@@ -14,8 +14,7 @@ import numpy as np
 
 from agents import MuSource, Solver
 from agents.as_printed.histories import Histories
-from agents.as_printed.mu import RollOutConfig, learn_mu, rolled_out_mu
-from agents.as_printed.policy import learn_policy, stored_policies
+from agents.as_printed.learning import RollOutConfig, learn_mu, learn_policy, rolled_out_mu, stored_policies
 from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, generator_state, set_generator
 from agents.policies.policy import StoredPolicies
 from agents.ppo_settings import WorldPPOConfig
@@ -99,12 +98,7 @@ class StoredRounds:
     """Solves round after round, or reads what an earlier run of the same loop solved.
 
     With every round the state of the generator after it is stored, so that the next one draws what it would have drawn.
-
-    Args:
-        parts: of the run.
-        policies: as arrays.
-        solve: finds the candidate for weights ``[d]``; it is given where to store the trainings of policy and mu.
-        rng: everything that the rounds draw.
+    ``solve`` finds the candidate for weights ``[d]``; it is given where to store the trainings of policy and mu.
     """
 
     def __init__(
@@ -126,15 +120,13 @@ class StoredRounds:
             return found
         trainings = [StoredTraining(self.parts, f"{name}.{of}.npz") for of in ("policy", "mu")]
         made = self.solve(w, *trainings)
-        if self.parts.write(f"{name}.npz", lambda path: self._write(path, w, made)):
+        settings = {"kind": "round", "generator": generator_state(self.rng)}
+        learnt = prefixed("policy.", self.policies.arrays(made.policy))
+        arrays = {"w": w, "mu": made.mu.astype(np.float64), **learnt}
+        if self.parts.write(f"{name}.npz", lambda path: write_model_file(path, settings, arrays)):
             for training in trainings:
                 training.drop()
         return made
-
-    def _write(self, path: Path, w: FloatArray, made: Candidate) -> None:
-        learnt = prefixed("policy.", self.policies.arrays(made.policy))
-        settings = {"kind": "round", "generator": generator_state(self.rng)}
-        write_model_file(path, settings, {"w": w, "mu": made.mu.astype(np.float64), **learnt})
 
     def _read(self, path: Path, w: FloatArray) -> Candidate:
         settings, arrays = read_model_file(path)

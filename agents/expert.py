@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from agents.successor.agent import SuccessorAgent, SuccessorConfig, SuccessorPolicy, check_kappa, tempered
-from agents.successor.training import Problem, fit_successor, fixed_weights
+from agents.successor.training import Problem, fit_successor, fixed_weights, simulated_starts
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import numbered_actions, returns, rollout
@@ -18,10 +19,8 @@ from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.worlds import tumour
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 
-_STARTS = 4096
 EXPERT = SuccessorConfig(weights_per_history=1, width=32)
 """How experts are trained, and how widely they plan. An expert whose plans fall short does not act as its weights say:
 with a width of 8 the values are short of the optimum by about .009 for (-.3, -.7) at gamma .99, nearly 1 / kappa for
@@ -60,10 +59,7 @@ class Expert:
 
     def probabilities(self, batch: Batch) -> FloatArray:
         """Chances ``[N, T, A]`` of every action along a batch; rows on padding mean nothing."""
-        value = tempered(self.agent.q(batch, self.w), self.kappa)
-        chance = np.exp(value - value.max(axis=-1, keepdims=True))
-        chances: FloatArray = chance / chance.sum(axis=-1, keepdims=True)
-        return chances
+        return np.asarray(softmax(tempered(self.agent.q(batch, self.w), self.kappa), axis=-1))
 
 
 def simulator_model(parameters: TumourParameters, forbid: Sequence[str] = ()) -> OutcomeModel:
@@ -84,12 +80,14 @@ def successor_expert(
 ) -> Expert:
     """Solve the simulator for one preference (paper, appendix E).
 
+    Only the direction of the true reward weights ``w [2]`` matters to what is optimal; kappa is for the weights as
+    given, so that a smaller norm makes a smaller kappa.
+
     Args:
         parameters: the simulator.
-        w: ``[2]`` true reward weights, L1 norm at most 1; only their direction matters to what is optimal, but a
-            smaller norm makes a smaller kappa.
+        w: of L1 norm at most 1.
         gamma: discount factor in [0, 1].
-        kappa: inverse temperature for weights as given.
+        kappa: inverse temperature.
         config: how to train.
         rng: everything that is drawn.
         progress: called with (done, total).
@@ -104,17 +102,15 @@ def successor_expert(
     if weights.shape != (2,) or not np.isfinite(weights).all() or norm > 1 + 1e-9:
         raise ValueError(f"weights must be two finite numbers with L1 norm at most 1, got {w}")
     check_kappa(kappa)
-    model = simulator_model(parameters, forbid)
     problem = Problem(
-        model=model,
-        feature_map=parameters.feature_map,
-        starts=tumour.draw_start(parameters, _STARTS, rng).astype(np.float32),
-        horizon=parameters.horizon,
-        gamma=gamma,
-        weights=fixed_weights(weights),
+        simulator_model(parameters, forbid),
+        parameters.feature_map,
+        simulated_starts(parameters, rng),
+        parameters.horizon,
+        gamma,
+        fixed_weights(weights),
     )
-    agent = fit_successor(problem, config, rng, progress)
-    return Expert.of(agent, weights, kappa)
+    return Expert.of(fit_successor(problem, config, rng, progress), weights, kappa)
 
 
 def noise_free_values(
@@ -126,5 +122,4 @@ def noise_free_values(
     """
     world = TumourWorld(parameters, noise=False)
     batch = rollout(world, policy, len(starts), np.random.default_rng(0), start=world.start(starts))
-    feature_map = parameters.feature_map
-    return returns(batch, feature_map, np.asarray(w, dtype=np.float64), gamma)
+    return returns(batch, parameters.feature_map, np.asarray(w, dtype=np.float64), gamma)

@@ -19,7 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from agents.as_printed.mu import RollOutConfig, rolled_out_mu
+from agents.as_printed.learning import RollOutConfig, rolled_out_mu
 from agents.drqn.policy import LinearRate, ScaledExtractor
 from agents.policies.policy import StoredPolicies
 from agents.ppo_settings import KNOWS_NO_RULES, RecurrentPPOConfig, WorldPPOConfig

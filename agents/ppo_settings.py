@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from agents.as_printed.mu import Outcome
+from agents.as_printed.learning import Outcome
 from cirl_gym.worlds.tumour import TumourParameters
 
 KNOWS_NO_RULES = (

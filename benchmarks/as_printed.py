@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from agents.as_printed.mu import RollOutConfig, rolled_out_mu
+from agents.as_printed.learning import RollOutConfig, rolled_out_mu
 from agents.candidates import Candidate, learnt_candidates, successor_candidates
 from agents.solvers import SIX_SETTINGS, Setting, ready_expert
 from agents.successor.agent import SuccessorPolicy

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from agents.as_printed.histories import Histories
-from agents.as_printed.mu import learn_mu
-from agents.as_printed.policy import learn_policy
+from agents.as_printed.learning import learn_mu, learn_policy
 from agents.as_printed.training import HistoryTrainingConfig
 from agents.candidates import successor_candidates
 from agents.solvers import Setting, ready_expert

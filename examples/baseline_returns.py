@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from agents.expert import EXPERT, Expert, successor_expert
-from agents.policies.habits import ConstantPolicy
+from agents.policies.policy import ConstantPolicy
 from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import discounted, returns
 from cirl_gym.types import FloatArray, IntArray, Policy

@@ -58,7 +58,7 @@ def print_returns(run: Path, episodes: int, seed: int) -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
-    from agents.policies.habits import ConstantPolicy
+    from agents.policies.policy import ConstantPolicy
 
     env = VecNormalize.load(str(run / ENV / "vecnormalize.pkl"), make_vec_env(f"cirl_gym:{ENV}", n_envs=16))
     env.training, env.norm_reward = False, False

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.policies.habits import ConstantPolicy, WithinRules
+from agents.policies.policy import ConstantPolicy, WithinRules
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, rollout

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from agents import MuSource, Solver
-from agents.as_printed.mu import RollOutConfig
+from agents.as_printed.learning import RollOutConfig
 from agents.as_printed.training import HistoryTrainingConfig
 from agents.expert import EXPERT, simulator_model
 from agents.policies.cloning import CloningConfig

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agents.policies.habits import ConstantPolicy
+from agents.policies.policy import ConstantPolicy
 from cirl_gym import TumourWorld, rollout
 from cirl_gym.interop import shown_observations
 from cirl_gym.wrappers.history import HistoryObservation

@@ -6,8 +6,7 @@ learning.
 """
 
 from agents.as_printed.histories import Histories, PolicyActions
-from agents.as_printed.mu import LearntMu, RollOutConfig, learn_mu, rolled_out_mu
-from agents.as_printed.policy import LearntPolicy, learn_policy
+from agents.as_printed.learning import LearntMu, LearntPolicy, RollOutConfig, learn_mu, learn_policy, rolled_out_mu
 from agents.as_printed.training import HistoryTrainingConfig
 
 __all__ = [

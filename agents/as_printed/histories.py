@@ -19,7 +19,7 @@ from cirl_gym.data.rollout import observation
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.inputs import Scaler, end_labels, one_hot, sequence_inputs
 from cirl_gym.outcome_models.masked import rules_of
-from cirl_gym.types import BoolArray, Float32Array, IntArray, Policy
+from cirl_gym.types import Float32Array, IntArray, Policy
 
 Ends = Literal["data", "model"]
 """What says that an episode ends: the batch's flags or the outcome model's p_end."""
@@ -65,11 +65,9 @@ class Histories:
     def of(cls, problem: Problem, ends: Ends = "model") -> Histories:
         """Ask the outcome model about every history of a problem's batch.
 
-        Args:
-            problem: outcome model, outcomes, horizon, discount factor, and the batch (``histories``).
-            ends: ``"data"``: an episode ends where the batch's did, whatever the action (the paper); one whose
-                watching ended before the horizon goes on. ``"model"``: with probability p_end(h, a). Either way it ends
-                after the horizon's last action.
+        With ends of the ``"data"`` an episode ends where the batch's did, whatever the action (the paper), and one
+        whose watching ended before the horizon goes on; with those of the ``"model"`` with probability p_end(h, a).
+        Either way it ends after the horizon's last action.
 
         Raises:
             ValueError: the problem has no histories, they have other actions than the model, or ``ends`` is unknown.
@@ -89,7 +87,11 @@ class Histories:
         scaler = Scaler.from_batch(batch)
         hot = one_hot(np.arange(model.n_actions), model.n_actions)
         taken = np.broadcast_to(hot, (*outcomes.shape[:3], model.n_actions))
-        rules = rules_of(model)
+        rules, masks = rules_of(model), None
+        if rules is not None:
+            here = rules.allowed_along(batch)[:, :-1].copy()
+            following = rules.allowed(outcomes, np.broadcast_to(np.arange(batch.n_actions), outcomes.shape[:3]))
+            masks = Masks(torch.from_numpy(here), torch.from_numpy(following))
         return cls(
             batch=batch,
             scaler=scaler,
@@ -101,7 +103,7 @@ class Histories:
             discount=torch.from_numpy(discount),
             next_inputs=torch.from_numpy(np.concatenate([scaler(outcomes), taken], axis=-1)),
             rules=rules,
-            masks=None if rules is None else _masks(rules, batch, outcomes),
+            masks=masks,
         )
 
     def check_batch(self, batch: Batch) -> None:
@@ -111,12 +113,6 @@ class Histories:
                 f"the batch has features {batch.features} and {batch.n_actions} actions, learnt was on "
                 f"{self.batch.features} and {self.batch.n_actions}"
             )
-
-
-def _masks(rules: ActionRules, batch: Batch, outcomes: Float32Array) -> Masks:
-    taken = np.broadcast_to(np.arange(batch.n_actions), outcomes.shape[:3])
-    here, following = rules.allowed_along(batch)[:, :-1], rules.allowed(outcomes, taken)
-    return Masks(torch.from_numpy(here.copy()), torch.from_numpy(following))
 
 
 @dataclass(frozen=True)
@@ -136,10 +132,7 @@ class PolicyActions:
     def of(cls, policy: Policy, histories: Histories, draws: int = 0) -> PolicyActions:
         """Ask a policy along the batch, its memory carried from t = 0 on.
 
-        Args:
-            policy: who is asked.
-            histories: the batch and its next histories.
-            draws: K, how often a policy that draws is asked; 0: once, for its most likely action.
+        One that draws is asked ``draws`` times (K); 0: once, for its most likely action.
 
         Raises:
             ValueError: ``draws`` is negative.
@@ -155,15 +148,13 @@ def _actions(policy: Policy, histories: Histories, deterministic: bool) -> tuple
     batch, (n, steps, n_actions, _) = histories.batch, histories.outcomes.shape
     here: IntArray = np.zeros((n, steps), dtype=np.int64)
     following: IntArray = np.zeros((n, steps, n_actions), dtype=np.int64)
-    previous: IntArray = np.full(n, -1, dtype=np.int64)
-    goes_on: BoolArray = np.zeros(n, dtype=np.bool_)
-    memory = None
+    previous, memory = np.full(n, -1), None
     for t in range(steps):
         seen = observation(batch.obs[:, t], previous, n_actions)
         here[:, t], memory = policy.predict(seen, memory, np.full(n, t == 0), deterministic)
         if t < histories.horizon - 1:
             for action in range(n_actions):
                 then = observation(histories.outcomes[:, t, action], np.full(n, action), n_actions)
-                following[:, t, action], _ = policy.predict(then, memory, goes_on, deterministic)
+                following[:, t, action], _ = policy.predict(then, memory, np.zeros(n, np.bool_), deterministic)
         previous = batch.actions[:, t]
     return here, following

@@ -29,6 +29,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
 from cirl_gym.outcome_models.network_files import (
+    Arrays,
     check_arrays,
     expected_optimiser_arrays,
     load_module_arrays,
@@ -41,14 +42,13 @@ from cirl_gym.outcome_models.network_files import (
     write_model_file,
 )
 from cirl_gym.outcome_models.networks import lstm_states, lstm_step
-from cirl_gym.outcome_models.training import Progress, seeded
-from cirl_gym.types import BoolArray, FloatArray, IntArray
+from cirl_gym.outcome_models.training import Progress, check_settings, seeded
+from cirl_gym.types import BoolArray, FloatArray
 
 Unit = Literal["histories", "episodes"]
 """What a batch is a number of: histories, each at one time, or episodes with all their histories."""
 Actions = Literal["epsilon_greedy", "all"]
 """Which actions of a history are learnt at an iteration: one, chosen epsilon-greedily, or all of them."""
-_MOMENTS = "adam.{}."
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,11 @@ class HistoryTrainingConfig:
     """What says that an episode ends (:meth:`agents.as_printed.histories.Histories.of`)."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "batch_size", "target_every", "iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"HistoryTrainingConfig.{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.learning_rate < np.inf:
-            raise ValueError(f"HistoryTrainingConfig.learning_rate must be positive, got {self.learning_rate}")
-        for name in ("last_rate", "epsilon", "epsilon_decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"HistoryTrainingConfig.{name} must lie within [0, 1], got {getattr(self, name)}")
-        for name, allowed in (("unit", Unit), ("actions", Actions), ("ends", Ends)):
-            if getattr(self, name) not in get_args(allowed):
-                options = " or ".join(map(repr, get_args(allowed)))
-                raise ValueError(f"HistoryTrainingConfig.{name} must be {options}, got {getattr(self, name)!r}")
+        check_settings(self, "hidden batch_size target_every iterations", "at least 1", lambda value: value >= 1)
+        check_settings(self, "learning_rate", "positive and finite", lambda value: 0 < value < np.inf)
+        check_settings(self, "last_rate epsilon epsilon_decay", "within [0, 1]", lambda value: 0 <= value <= 1)
+        for name, options in (("unit", get_args(Unit)), ("actions", get_args(Actions)), ("ends", get_args(Ends))):
+            check_settings(self, name, " or ".join(map(repr, options)), options.__contains__)
 
     @classmethod
     def paper(cls) -> HistoryTrainingConfig:
@@ -210,15 +203,8 @@ def train_on_histories(
     """Learn a value of every action after every history of a batch (paper, appendices C and D).
 
     The paper's losses are sums over the batch; the means taken here have the same minimum, and Adam takes the factor
-    out.
-
-    Args:
-        histories: what to learn on.
-        learner: what to learn.
-        config: how.
-        rng: first weights, and everything that is drawn.
-        progress: called with (iterations done, iterations in all).
-        stored: where the training is stored, so that one that was killed goes on with the same arguments.
+    out. First weights and everything that is drawn come from ``rng``; where the training is ``stored``, one that was
+    killed goes on with the same arguments.
 
     Raises:
         ValueError: the histories end by another rule than the configuration says, or the loss did not stay finite.
@@ -231,8 +217,7 @@ def train_on_histories(
     target = copy.deepcopy(network)
     optimiser = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
     draw = _sampler(histories.batch, config, rng)
-    parts = TrainingParts(network, target, optimiser, rng)
-    begun = 0 if stored is None else stored.begin(parts, config.iterations)
+    begun = 0 if stored is None else stored.begin(network, target, optimiser, rng, config.iterations)
     for iteration in range(begun, config.iterations):
         for group in optimiser.param_groups:
             group["lr"] = config.rate_at(iteration)
@@ -240,8 +225,8 @@ def train_on_histories(
         values = network.values(network.hidden(histories.inputs, rows))
         allowed = None if histories.masks is None else histories.masks.here[rows.episode, rows.step].numpy()
         actions = _learnt_actions(learner, rows, values.detach(), config, iteration, rng, allowed)
-        error = _of(values, actions) - _targets(histories, learner, target, rows, actions)
-        loss = learner.loss(error)
+        chosen = values.take_along_dim(actions[..., None], dim=1)
+        loss = learner.loss(chosen - _targets(histories, learner, target, rows, actions))
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -252,7 +237,7 @@ def train_on_histories(
             if progress is not None:
                 progress(iteration + 1, config.iterations)
         if stored is not None:
-            stored.after(iteration + 1, parts, config.iterations)
+            stored.after(iteration + 1)
     return network.eval()
 
 
@@ -291,15 +276,12 @@ def _learnt_actions(
     if config.actions == "all":
         return torch.arange(n_actions).expand(n, n_actions)
     explores = torch.from_numpy(rng.random(n) < config.epsilon_at(iteration))
-    random = torch.from_numpy(rng.integers(n_actions, size=n) if allowed is None else _any_of(allowed, rng))
-    return torch.where(explores, random, learner.chosen(rows, values, rng))[:, None]
-
-
-def _any_of(allowed: BoolArray, rng: np.random.Generator) -> IntArray:
-    """``[R]`` one of the allowed actions ``[R, A]`` of each row, all as likely."""
-    order = rng.integers(allowed.sum(axis=1))
-    chosen: IntArray = (allowed.cumsum(axis=1) > order[:, None]).argmax(axis=1)
-    return chosen
+    if allowed is None:
+        drawn = rng.integers(n_actions, size=n)
+    else:
+        # One of those that are allowed, all as likely: the first that as many others come before.
+        drawn = (allowed.cumsum(axis=1) > rng.integers(allowed.sum(axis=1))[:, None]).argmax(axis=1)
+    return torch.where(explores, torch.from_numpy(drawn), learner.chosen(rows, values, rng))[:, None]
 
 
 def _targets(histories: Histories, learner: Learner, target: HistoryNetwork, rows: Rows, actions: Tensor) -> Tensor:
@@ -312,57 +294,6 @@ def _targets(histories: Histories, learner: Learner, target: HistoryNetwork, row
         values = target.values(hidden.reshape(*actions.shape, -1))
         following = learner.following(rows, actions, values)
         return learner.payoff[at] + histories.discount[at][..., None] * following
-
-
-def _of(values: Tensor, actions: Tensor) -> Tensor:
-    """``[R, C, k]`` of the values ``[R, A, k]`` those of the actions ``[R, C]``."""
-    return values.take_along_dim(actions[..., None], dim=1)
-
-
-@dataclass(frozen=True)
-class TrainingParts:
-    """What a training moves and draws from."""
-
-    network: nn.Module
-    """What is learnt."""
-    target: nn.Module
-    """A copy of some iterations ago, of the same shape."""
-    optimiser: torch.optim.Adam
-    """Of all parameters of the network, in its order."""
-    rng: np.random.Generator
-    """Everything that is drawn."""
-
-
-class StoredTraining:
-    """Where one training is stored while it goes on, and its network when it is done.
-
-    Reading and writing draw nothing, so that a training which is stored is the same as one which is not.
-
-    Args:
-        parts: of the run.
-        name: of the file among them, ending in ``.npz``.
-    """
-
-    def __init__(self, parts: StoredParts, name: str) -> None:
-        self.parts, self.name = parts, name
-        self._written = time.monotonic()
-
-    def begin(self, training: TrainingParts, iterations: int) -> int:
-        """Put a training to where it was stored; returns how many of its iterations are done: 0 where none are."""
-        done = self.parts.read(self.name, lambda path: _read(path, training, iterations))
-        self._written = time.monotonic()
-        return done or 0
-
-    def after(self, done: int, training: TrainingParts, iterations: int) -> None:
-        """Told after every iteration; writes when it is time, and when the training is over."""
-        if done < iterations and time.monotonic() - self._written < self.parts.every:
-            return
-        self.parts.write(self.name, lambda path: _write(path, done, training, iterations))
-        self._written = time.monotonic()
-
-    def drop(self) -> None:
-        """Remove the file: what the training led to is stored elsewhere."""
-        self.parts.drop(self.name)
 
 
 def generator_state(rng: np.random.Generator) -> dict[str, Any]:
@@ -384,28 +315,73 @@ def set_generator(rng: np.random.Generator, state: Any) -> None:
     rng.bit_generator.state = trial.state
 
 
-def _write(path: Path, done: int, training: TrainingParts, iterations: int) -> None:
-    arrays = prefixed("network.", module_arrays(training.network))
-    if done < iterations:
-        arrays |= prefixed("target.", module_arrays(training.target))
-        arrays |= optimiser_arrays(training.optimiser, _MOMENTS)
-    write_model_file(path, {"kind": "training", "done": done, "generator": generator_state(training.rng)}, arrays)
+class StoredTraining:
+    """Where one training is stored while it goes on, and its network when it is done.
 
+    Reading and writing draw nothing, so that a training which is stored is the same as one which is not.
 
-def _read(path: Path, training: TrainingParts, iterations: int) -> int:
-    """Look at everything first, then put it in: a file that cannot be used must not leave half of itself behind."""
-    settings, arrays = read_model_file(path)
-    done = settings.get("done")
-    if settings.get("kind") != "training" or not isinstance(done, int) or not 1 <= done <= iterations:
-        raise ValueError(f"it is not a training of {iterations} iterations")
-    expected = prefixed("network.", module_arrays(training.network))
-    if done < iterations:
-        expected |= prefixed("target.", module_arrays(training.target))
-        expected |= expected_optimiser_arrays(training.optimiser, _MOMENTS)
-    check_arrays(arrays, expected)
-    set_generator(training.rng, settings.get("generator"))
-    load_module_arrays(training.network, part("network.", arrays))
-    if done < iterations:
-        load_module_arrays(training.target, part("target.", arrays))
-        load_optimiser_arrays(training.optimiser, arrays, _MOMENTS)
-    return done
+    Args:
+        parts: of the run.
+        name: of the file among them, ending in ``.npz``.
+    """
+
+    def __init__(self, parts: StoredParts, name: str) -> None:
+        self.parts, self.name = parts, name
+        self._written = time.monotonic()
+
+    def begin(
+        self,
+        network: nn.Module,
+        target: nn.Module,
+        optimiser: torch.optim.Adam,
+        rng: np.random.Generator,
+        iterations: int,
+    ) -> int:
+        """Put a training to where it was stored; returns how many of its iterations are done: 0 where none are.
+
+        Args:
+            network: what is learnt.
+            target: a copy of some iterations ago, of the same shape.
+            optimiser: of all parameters of the network, in its order.
+            rng: everything that is drawn.
+            iterations: of the whole training.
+        """
+        self.network, self.target, self.optimiser, self.rng = network, target, optimiser, rng
+        self.iterations = iterations
+        done = self.parts.read(self.name, self._read)
+        self._written = time.monotonic()
+        return done or 0
+
+    def after(self, done: int) -> None:
+        """Told after every iteration; writes when it is time, and when the training is over."""
+        if done < self.iterations and time.monotonic() - self._written < self.parts.every:
+            return
+        settings = {"kind": "training", "done": done, "generator": generator_state(self.rng)}
+        arrays = self._arrays(done, optimiser_arrays)
+        self.parts.write(self.name, lambda path: write_model_file(path, settings, arrays))
+        self._written = time.monotonic()
+
+    def drop(self) -> None:
+        """Remove the file: what the training led to is stored elsewhere."""
+        self.parts.drop(self.name)
+
+    def _arrays(self, done: int, moments: Callable[[torch.optim.Adam, str], Arrays]) -> Arrays:
+        """What is stored after so many iterations: of a training that is over the network alone."""
+        arrays = prefixed("network.", module_arrays(self.network))
+        if done < self.iterations:
+            arrays |= prefixed("target.", module_arrays(self.target)) | moments(self.optimiser, "adam.{}.")
+        return arrays
+
+    def _read(self, path: Path) -> int:
+        """Look at everything first, then put it in: a file that cannot be used must not leave half of itself behind."""
+        settings, arrays = read_model_file(path)
+        done = settings.get("done")
+        if settings.get("kind") != "training" or not isinstance(done, int) or not 1 <= done <= self.iterations:
+            raise ValueError(f"it is not a training of {self.iterations} iterations")
+        check_arrays(arrays, self._arrays(done, expected_optimiser_arrays))
+        set_generator(self.rng, settings.get("generator"))
+        load_module_arrays(self.network, part("network.", arrays))
+        if done < self.iterations:
+            load_module_arrays(self.target, part("target.", arrays))
+            load_optimiser_arrays(self.optimiser, arrays, "adam.{}.")
+        return done

@@ -6,8 +6,7 @@ patient.
 """
 
 from agents.policies.cloning import CloningConfig, CloningPolicy, fit_cloning
-from agents.policies.habits import ConstantPolicy, Habit, WithinRules
-from agents.policies.policy import RecurrentPolicy, ScoringPolicy
+from agents.policies.policy import ConstantPolicy, Habit, RecurrentPolicy, ScoringPolicy, WithinRules
 
 __all__ = [
     "CloningConfig",

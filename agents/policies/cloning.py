@@ -7,7 +7,6 @@ regression of the action on the last observation and action; then a network with
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -21,13 +20,40 @@ from agents.policies.policy import RecurrentPolicy, drawn_with, only_allowed
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules, among_allowed
 from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
-from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
+from cirl_gym.outcome_models.network_files import (
+    load_module_arrays,
+    module_arrays,
+    prefixed,
+    read_model_file,
+    write_model_file,
+)
 from cirl_gym.outcome_models.networks import lstm_step
 from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, seeded, train_network
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 PREVIOUS_PRIOR = 2.0
 """Standard deviation of the normal prior on the weights of the previous action."""
+
+
+def checked_splits(train: Batch, validation: Batch, rules: ActionRules | None) -> tuple[Batch, Batch]:
+    """The expert's episodes to learn from and to stop by, with the masks of the rules.
+
+    Raises:
+        ValueError: they do not have the same features and actions, or do not fit the rules.
+    """
+    if (train.features, train.action_names) != (validation.features, validation.action_names):
+        raise ValueError("the training and the validation batch do not have the same features and actions")
+    return (train, validation) if rules is None else (rules.masked(train), rules.masked(validation))
+
+
+def episode_tensors(scaler: Scaler, batch: Batch, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Inputs ``[N, T, d + A]``, actions and mask ``[N, T]`` of episodes, and what was allowed ``[N, T, A]``."""
+    return (
+        torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]).to(device),
+        torch.from_numpy(batch.actions.copy()).to(device),
+        torch.from_numpy(batch.mask).to(device),
+        None if batch.allowed is None else torch.from_numpy(batch.allowed.copy()).to(device),
+    )
 
 
 @dataclass(frozen=True)
@@ -83,15 +109,7 @@ def episode_losses(logits: FloatArray, batch: Batch) -> FloatArray:
 def _maximise(
     inputs: FloatArray, targets: IntArray, n_actions: int, spread: FloatArray, allowed: BoolArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights ``[F, A]`` and bias ``[A]`` of largest posterior density.
-
-    Args:
-        inputs: ``[R, F]``.
-        targets: ``[R]`` actions taken.
-        n_actions: A.
-        spread: ``[F]`` the priors' deviations.
-        allowed: ``[R, A]``; None: every action.
-    """
+    """Weights ``[F, A]`` and bias ``[A]`` of largest posterior density; ``spread`` ``[F]``: the priors' deviations."""
     n, width = inputs.shape
     hot = one_hot(targets, n_actions).astype(np.float64)
     precision = 1.0 / (spread[:, None] ** 2 * n)
@@ -155,12 +173,6 @@ class CloningNetwork(nn.Module):
         for parameter in (*self.direct.parameters(), *self.remembered.parameters()):
             nn.init.zeros_(parameter)
 
-    def start_from(self, base: LogisticFit) -> None:
-        """Put the logistic regression into the direct path."""
-        with torch.no_grad():
-            self.direct.weight.copy_(torch.from_numpy(base.weights.T.astype(np.float32)))
-            self.direct.bias.copy_(torch.from_numpy(base.bias.astype(np.float32)))
-
     def logits(self, inputs: Tensor, hidden: Tensor) -> Tensor:
         """``[.., A]`` for inputs ``[.., d + A]`` and the LSTM's outputs ``[.., H]`` after them."""
         total: Tensor = self.direct(inputs) + self.remembered(self.dropout(hidden))
@@ -213,7 +225,7 @@ class CloningPolicy(RecurrentPolicy):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write network and scaler whole, without pickle; generator and rules are not part of it."""
         sizes = {"n_features": self.network.n_features, "n_actions": self.network.n_actions}
-        arrays = {f"network.{name}": array for name, array in module_arrays(self.network).items()}
+        arrays = prefixed("network.", module_arrays(self.network))
         arrays |= {"scaler.mean": self.scaler.mean, "scaler.scale": self.scaler.scale}
         write_model_file(path, {"kind": "cloning", **sizes, "config": asdict(self.network.config)}, arrays)
 
@@ -270,7 +282,7 @@ def fit_cloning(
     Args:
         train: the expert's episodes.
         validation: other episodes of the same features and actions.
-        config: settings.
+        config: how.
         rng: first weights, order of episodes and dropout; the policy draws its actions from a child of it.
         progress: called with (epochs done, epochs planned).
         rules: what is forbidden, to the experts and to the policy.
@@ -278,19 +290,26 @@ def fit_cloning(
     Raises:
         ValueError: the batches do not fit together or with the rules, or training did not stay finite.
     """
-    if (train.features, train.action_names) != (validation.features, validation.action_names):
-        raise ValueError("the training and the validation batch do not have the same features and actions")
-    if rules is not None:
-        train, validation = rules.masked(train), rules.masked(validation)
+    train, validation = checked_splits(train, validation, rules)
     seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
     scaler = Scaler.from_batch(train)
     base = fit_logistic(train, validation, scaler, config.priors)
     with seeded(seeds[0]):
         network = CloningNetwork(len(train.features), train.n_actions, config)
-    network.start_from(base)
+    with torch.no_grad():
+        network.direct.weight.copy_(torch.from_numpy(base.weights.T.astype(np.float32)))
+        network.direct.bias.copy_(torch.from_numpy(base.bias.astype(np.float32)))
     start = module_arrays(network)
-    loss = _loss(network, scaler, train, config.training.device)
+    inputs, actions, mask, allowed = episode_tensors(scaler, train, config.training.device)
     held_out = torch.from_numpy(sequence_inputs(scaler, validation)[:, :-1])
+
+    def loss(chosen: Tensor, _share: float) -> Tensor:
+        live = mask[chosen]
+        # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
+        hidden = network.lstm(inputs[chosen])[0][live]
+        logits = network.logits(inputs[chosen][live], hidden)
+        logits = only_allowed(logits, None if allowed is None else allowed[chosen][live])
+        return cross_entropy(logits, actions[chosen][live])
 
     def validation_losses() -> FloatArray:
         with torch.no_grad():
@@ -308,26 +327,3 @@ def fit_cloning(
         load_module_arrays(network, start)
     policy = CloningPolicy(network, scaler, np.random.default_rng(seeds[2]), rules)
     return CloningFit(policy, history, base.prior, accepted)
-
-
-def _loss(network: CloningNetwork, scaler: Scaler, batch: Batch, device: str) -> Callable[[Tensor, float], Tensor]:
-    """Log-loss of the actions taken in chosen episodes, among those that were allowed."""
-    inputs, targets, mask = (
-        rows.to(device)
-        for rows in (
-            torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]),
-            torch.from_numpy(batch.actions.copy()),
-            torch.from_numpy(batch.mask),
-        )
-    )
-    allowed = None if batch.allowed is None else torch.from_numpy(batch.allowed.copy()).to(device)
-
-    def loss(chosen: Tensor, _share: float) -> Tensor:
-        live = mask[chosen]
-        # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
-        hidden = network.lstm(inputs[chosen])[0][live]
-        logits = network.logits(inputs[chosen][live], hidden)
-        logits = only_allowed(logits, None if allowed is None else allowed[chosen][live])
-        return cross_entropy(logits, targets[chosen][live])
-
-    return loss

@@ -21,7 +21,6 @@ of a history. It is carried from step to step like any recurrent policy's.
 
 from __future__ import annotations
 
-import itertools
 import os
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -46,7 +45,8 @@ from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.outcome_models.masked import allowed_actions, rules_of
 from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
-from cirl_gym.outcome_models.training import seeded
+from cirl_gym.outcome_models.networks import perceptron
+from cirl_gym.outcome_models.training import check_settings, seeded
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 from cirl_gym.worlds.tumour import TumourWorld
 
@@ -76,7 +76,7 @@ class StagedNetwork(nn.Module):
         sizes = (n_inputs + n_features, *hidden, n_actions * n_features)
         # Layers draw their first weights from torch's global generator, which is not ours to move.
         with seeded(0):
-            self.stages = nn.ModuleList([_perceptron(sizes) for _ in range(horizon)])
+            self.stages = nn.ModuleList([perceptron(sizes, nn.ReLU) for _ in range(horizon)])
 
     def initialise(self, rng: np.random.Generator) -> None:
         """Draw every weight from ``rng``: normal with variance 1 / inputs; biases zero."""
@@ -111,13 +111,6 @@ class StagedNetwork(nn.Module):
         return self.average(t, inputs, w) * float(self.steps_left[t])
 
 
-def _perceptron(sizes: tuple[int, ...]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for n_inputs, n_outputs in itertools.pairwise(sizes):
-        layers += [nn.Linear(n_inputs, n_outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
 @dataclass(frozen=True)
 class SuccessorConfig:
     """How :func:`agents.successor.training.fit_successor` trains.
@@ -144,14 +137,10 @@ class SuccessorConfig:
     """Plans that go on in the beam search when acting (in training 1: the greedy policy is followed)."""
 
     def __post_init__(self) -> None:
-        for name in ("episodes", "weights_per_history", "gradient_steps", "batch_size", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"SuccessorConfig.{name} must be at least 1, got {getattr(self, name)}")
-        if min(self.hidden, default=1) < 1:
-            raise ValueError(f"SuccessorConfig.hidden must be at least 1 each, got {self.hidden}")
-        for name in ("learning_rate", "advantage_weight"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"SuccessorConfig.{name} must be positive and finite, got {getattr(self, name)}")
+        counts = "episodes weights_per_history gradient_steps batch_size width"
+        check_settings(self, counts, "at least 1", lambda value: value >= 1)
+        check_settings(self, "hidden", "at least 1 each", lambda sizes: min(sizes, default=1) >= 1)
+        check_settings(self, "learning_rate advantage_weight", "positive and finite", lambda value: 0 < value < np.inf)
 
 
 class SuccessorAgent:
@@ -191,8 +180,7 @@ class SuccessorAgent:
         """psi(h_t, a; w) ``[n, A, d]`` as the network has it, for states ``[n, S]`` and one w per row ``[n, d]``."""
         with torch.no_grad():
             psi = self.network.psi(t, self.inputs(states), torch.from_numpy(w.astype(np.float32)))
-        out: Float32Array = psi.numpy()
-        return out
+        return np.asarray(psi.numpy())
 
     def inputs(self, states: Float32Array) -> torch.Tensor:
         """Standardised states, as the network takes them."""
@@ -200,8 +188,7 @@ class SuccessorAgent:
 
     def values(self, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
         """Q(h_t, a; w) ``[n, A]`` as the network has it."""
-        values: FloatArray = np.einsum("nad,nd->na", self.network_psi(t, states, w), w)
-        return values
+        return np.asarray(np.einsum("nad,nd->na", self.network_psi(t, states, w), w))
 
     def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
         """``[n, A, d]`` psi(h_t, a; w) of the best plans (:func:`agents.successor.planning.plan`), one w a row."""
@@ -220,10 +207,7 @@ class SuccessorAgent:
     def psi(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> FloatArray:
         """Successor features ``[N, T, A, d]`` for every history and action, forbidden or not; zero on padding.
 
-        Args:
-            batch: the histories.
-            w: ``[d]`` preferences.
-            width: of the search; default: the agent's own.
+        ``width`` is that of the search; default: the agent's own.
 
         Raises:
             ValueError: w is not possible, or the batch is longer than the agent was trained for or has other features
@@ -263,7 +247,7 @@ class SuccessorAgent:
         Args:
             w: ``[d]`` preferences.
             starts: ``[n, D]`` first observations, raw units.
-            searched: plans are searched from so many of them, evenly spread over the rows; default: from all.
+            searched: how many of them, evenly spread over the rows; default: all.
         """
         n = len(starts)
         states, weights = self.model.start(starts), np.tile(self.checked_weights(w), (n, 1))
@@ -273,8 +257,11 @@ class SuccessorAgent:
             return np.asarray(found.mean(axis=0))
         psi = self.network_psi(0, states, weights)
         values = among_allowed(np.einsum("nad,nd->na", psi, weights), allowed_actions(self.model, states))
-        greedy = values.argmax(axis=1)
-        return _regression_mean(found, psi[np.arange(n), greedy].astype(np.float64), rows)
+        guessed = psi[np.arange(n), values.argmax(axis=1)].astype(np.float64)
+        centred = guessed[rows] - guessed[rows].mean(axis=0)
+        spread = (centred**2).sum(axis=0)
+        slope = np.where(spread > 0, (centred * found).sum(axis=0) / np.where(spread > 0, spread, 1.0), 0.0)
+        return np.asarray(found.mean(axis=0) + slope * (guessed.mean(axis=0) - guessed[rows].mean(axis=0)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent whole, without its world model and without pickle."""
@@ -288,13 +275,9 @@ class SuccessorAgent:
             "hidden": self.network.hidden,
             "width": self.width,
         }
-        own = {
-            "low": self.feature_map.low,
-            "high": self.feature_map.high,
-            "state_mean": self.state_mean,
-            "state_scale": self.state_scale,
-        }
-        write_model_file(path, config, {**own, **module_arrays(self.network)})
+        scales = {"state_mean": self.state_mean, "state_scale": self.state_scale}
+        ranges = {"low": self.feature_map.low, "high": self.feature_map.high}
+        write_model_file(path, config, {**ranges, **scales, **module_arrays(self.network)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: OutcomeModel) -> SuccessorAgent:
@@ -336,16 +319,6 @@ class SuccessorAgent:
         """Raise ValueError where a history is longer than the agent was trained for."""
         if horizon > self.horizon:
             raise ValueError(f"this agent was trained for episodes of {self.horizon} steps, not of {horizon}")
-
-
-def _regression_mean(found: FloatArray, guessed: FloatArray, rows: IntArray) -> FloatArray:
-    """Mean ``[d]`` over n rows of what is found in some ``[m, d]``, with the help of guesses ``[n, d]`` for all."""
-    part = guessed[rows]
-    centred = part - part.mean(axis=0)
-    spread = (centred**2).sum(axis=0)
-    slope = np.where(spread > 0, (centred * found).sum(axis=0) / np.where(spread > 0, spread, 1.0), 0.0)
-    mean: FloatArray = found.mean(axis=0) + slope * (guessed.mean(axis=0) - part.mean(axis=0))
-    return mean
 
 
 class SuccessorPolicy(ScoringPolicy):
@@ -398,9 +371,9 @@ class SuccessorPolicy(ScoringPolicy):
 
     def draw(self, scores: FloatArray) -> IntArray:
         """Actions ``[n]`` drawn from softmax(kappa Q); without kappa those of largest Q."""
-        return (
-            super().draw(scores) if self.kappa is None else drawn_from_softmax(tempered(scores, self.kappa), self.rng)
-        )
+        if self.kappa is None:
+            return super().draw(scores)
+        return drawn_from_softmax(tempered(scores, self.kappa), self.rng)
 
 
 def tempered(q: FloatArray, kappa: float) -> FloatArray:

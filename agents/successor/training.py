@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -29,12 +29,10 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.tumour import TumourWorld
+from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 
 WeightSampler = Callable[[int, np.random.Generator], FloatArray]
 """Draws n preferences ``[n, d]`` to train on."""
-STARTS = 4096
-"""First observations that are drawn where the simulator is the world model."""
 HELD_OUT = 0.1
 """Share of a batch's patients that choose between outcome models and see no training."""
 _TARGETS = 50_000
@@ -54,6 +52,11 @@ def fixed_weights(w: npt.ArrayLike) -> WeightSampler:
     weights = np.asarray(w, dtype=np.float64)
     weights = weights / max(np.abs(weights).sum(), 1e-12)
     return lambda n, rng: np.tile(weights, (n, 1))
+
+
+def simulated_starts(parameters: TumourParameters, rng: np.random.Generator) -> Float32Array:
+    """``[4096, 2]`` first observations to imagine from where the simulator is the world model."""
+    return tumour.draw_start(parameters, 4096, rng).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -141,14 +144,8 @@ def fit_successor(
     states, alive = _imagine(problem, config, rng)
     live = states[alive]
     scale = live.std(axis=0, dtype=np.float64)
-    network = StagedNetwork(
-        n_inputs=states.shape[2],
-        n_features=len(problem.feature_map.features),
-        n_actions=problem.model.n_actions,
-        gamma=problem.gamma,
-        horizon=problem.horizon,
-        hidden=config.hidden,
-    )
+    sizes = (states.shape[2], len(problem.feature_map.features), problem.model.n_actions)
+    network = StagedNetwork(*sizes, problem.gamma, problem.horizon, config.hidden)
     network.initialise(rng)
     agent = SuccessorAgent(
         problem.model,
@@ -221,16 +218,6 @@ def _learn_stage(
         raise ValueError(f"training stopped at stage t = {t}: the loss is {loss.item()}")
 
 
-class _Known(NamedTuple):
-    """What a source says of the problem."""
-
-    model: OutcomeModel
-    feature_map: FeatureMap | None
-    starts: Float32Array
-    horizon: int
-    histories: Batch | None = None
-
-
 def fit_agent(
     source: Source,
     gamma: float = 0.99,
@@ -267,38 +254,33 @@ def fit_agent(
             masks.
     """
     rng = np.random.default_rng(seed)
-    known = _known(source, rng)
+    histories, found = None, source.unwrapped if isinstance(source, gym.Env) else source
+    model: OutcomeModel
+    ranges: FeatureMap | None
+    if isinstance(found, Batch):
+        histories, validation = found.split(HELD_OUT, rng)
+        model = fit_outcome_model("crn", histories, validation, OutcomeModelConfig(), rng).model
+        ranges, starts, horizon = FeatureMap.from_batch(histories), histories.start, found.horizon
+    elif isinstance(found, TumourEnv | TumourWorld):
+        parameters = found.parameters
+        ranges, starts, horizon = parameters.feature_map, simulated_starts(parameters, rng), parameters.horizon
+        model = with_rules(OracleModel(parameters), found.rules if isinstance(found, TumourEnv) else None)
+    elif isinstance(found, CounterfactualEnv):
+        model, ranges, starts, horizon = found.model, found.feature_map, found.batch.start, found.batch.horizon
+    elif isinstance(found, CounterfactualWorld):
+        model, ranges, starts, horizon = found.model, None, found.starts, found.horizon
+    else:
+        raise TypeError(f"an agent is trained from a batch, an environment of this package or a world, not {source!r}")
     if isinstance(source, Batch):
         rules = rules_for(source, forbid)
     else:
-        rules = read_rules(forbid, known.model.features, numbered_actions(known.model.n_actions))
-    scaling = feature_map or known.feature_map
+        rules = read_rules(forbid, model.features, numbered_actions(model.n_actions))
+    scaling = feature_map or ranges
     if scaling is None:
         raise ValueError("a CounterfactualWorld does not say how outcomes are scaled: give feature_map")
     if signs is None:
-        simulated = isinstance(without_rules(known.model), OracleModel)
+        simulated = isinstance(without_rules(model), OracleModel)
         signs = np.full(len(scaling.features), -1.0 if simulated else 0.0)
-    model = with_rules(known.model, rules)
-    problem = Problem(model, scaling, known.starts, known.horizon, gamma, uniform_weights(signs), known.histories)
+    model = with_rules(model, rules)
+    problem = Problem(model, scaling, starts, horizon, gamma, uniform_weights(signs), histories)
     return fit_successor(problem, config or SuccessorConfig(), rng, progress)
-
-
-def _known(source: Source, rng: np.random.Generator) -> _Known:
-    if isinstance(source, Batch):
-        train, validation = source.split(HELD_OUT, rng)
-        model = fit_outcome_model("crn", train, validation, OutcomeModelConfig(), rng).model
-        return _Known(model, FeatureMap.from_batch(train), train.start, source.horizon, train)
-    if isinstance(source, gym.Env):
-        env = source.unwrapped
-        if isinstance(env, TumourEnv):
-            known = _known(TumourWorld(env.parameters), rng)
-            return known._replace(model=with_rules(known.model, env.rules))
-        if isinstance(env, CounterfactualEnv):
-            return _Known(env.model, env.feature_map, env.batch.start, env.batch.horizon)
-    if isinstance(source, TumourWorld):
-        parameters = source.parameters
-        starts = tumour.draw_start(parameters, STARTS, rng).astype(np.float32)
-        return _Known(OracleModel(parameters), parameters.feature_map, starts, parameters.horizon)
-    if isinstance(source, CounterfactualWorld):
-        return _Known(source.model, None, source.starts, source.horizon)
-    raise TypeError(f"an agent is trained from a batch, an environment of this package or a world, not {source!r}")

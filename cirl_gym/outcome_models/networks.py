@@ -14,6 +14,7 @@ not to let it. MB(h) is an LSTM with one fully connected layer, MB(x) two layers
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -194,6 +195,14 @@ def with_every_action(values: Tensor, n_actions: int) -> Tensor:
     return torch.cat([values.unsqueeze(-2).expand(*shape, values.shape[-1]), hot], dim=-1)
 
 
+def perceptron(sizes: Sequence[int], activation: type[nn.Module]) -> nn.Sequential:
+    """Linear layers with an activation between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), activation()]
+    return nn.Sequential(*layers[:-1])
+
+
 class CorrectingNetwork(nn.Module):
     """An outcome head on a representation ``[.., R]`` of the history and each action; it does not correct anything yet.
 
@@ -252,12 +261,10 @@ class CorrectingNetwork(nn.Module):
 
 def _outcome_head(*sizes: int) -> nn.Sequential:
     """Linear layers with ELU between them, the last of them zero: training starts at the law."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ELU()]
-    for parameter in layers[-2].parameters():
+    layers = perceptron(sizes, nn.ELU)
+    for parameter in layers[-1].parameters():
         nn.init.zeros_(parameter)
-    return nn.Sequential(*layers[:-1])
+    return layers
 
 
 CONFIGS: dict[NetworkKind, type[NetworkConfig]]

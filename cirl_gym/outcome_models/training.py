@@ -51,6 +51,14 @@ class History:
         return len(self.training)
 
 
+def check_settings(config: object, names: str, must_be: str, holds: Callable[[Any], bool]) -> None:
+    """Raise ValueError where one of the settings of these names is not what it must be; the message names it."""
+    for name in names.split():
+        value = getattr(config, name)
+        if not holds(value):
+            raise ValueError(f"{type(config).__name__}.{name} must be {must_be}, got {value!r}")
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
     """How a network is trained.
@@ -79,16 +87,10 @@ class TrainingConfig:
     """Where to train, "cpu" or "cuda"; the trained network is on the CPU."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "fewest_steps", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"TrainingConfig.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "clip_norm"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ValueError(f"TrainingConfig.{name} must be positive, got {getattr(self, name)}")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise ValueError(f"TrainingConfig.weight_decay must not be negative, got {self.weight_decay}")
-        if self.schedule not in get_args(Schedule):
-            raise ValueError(f"TrainingConfig.schedule must be 'constant' or 'cosine', got {self.schedule!r}")
+        check_settings(self, "epochs batch_size fewest_steps patience", "at least 1", lambda value: value >= 1)
+        check_settings(self, "learning_rate clip_norm", "positive and finite", lambda value: 0 < value < math.inf)
+        check_settings(self, "weight_decay", "non-negative and finite", lambda value: 0 <= value < math.inf)
+        check_settings(self, "schedule", "'constant' or 'cosine'", get_args(Schedule).__contains__)
         if torch.device(self.device).type == "cuda" and not torch.cuda.is_available():
             raise ValueError("TrainingConfig.device is 'cuda', but torch finds no such device here")
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from agents.as_printed.mu import EndlessWorld, mu_along
+from agents.as_printed.learning import EndlessWorld, mu_along
 from agents.successor.agent import SuccessorAgent, SuccessorPolicy
 from agents.successor.training import Problem
 from cirl_gym.data.features import checked_signs, draw_weights, keep_signs

@@ -12,7 +12,7 @@ import torch
 from msgspec import structs
 from rich.console import Console
 
-from agents.dsfn.dsfn import DSFNConfig
+from agents.dsfn import DSFNConfig
 from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel

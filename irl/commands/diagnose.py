@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from agents.policies.habits import ConstantPolicy
+from agents.policies.policy import ConstantPolicy
 from cirl_gym.data.rollout import rollout
 from cirl_gym.files import write_text
 from cirl_gym.types import Policy

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.expert import noise_free_values
-from agents.policies.habits import ConstantPolicy
+from agents.policies.policy import ConstantPolicy
 from agents.solvers import Setting, save_expert, train_expert
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour

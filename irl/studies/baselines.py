@@ -1,7 +1,7 @@
 """The DSFN baseline: the max-margin loop over policies that are found and judged on the batch alone (section 5).
 
 Nothing here sees an outcome model or an environment: mu_E is the discounted sum of the outcomes that were observed, and
-policies and their mu come from :class:`agents.dsfn.dsfn.DSFN`. What a policy does outside the expert's histories is
+policies and their mu come from :class:`agents.dsfn.DSFN`. What a policy does outside the expert's histories is
 guessed by temporal differences, which is the weakness that CIRL was made for.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from agents.dsfn.dsfn import DSFN, DSFNConfig, DSFNSolution
+from agents.dsfn import DSFN, DSFNConfig, DSFNSolution
 from agents.policies.cloning import CloningConfig, fit_cloning
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights, keep_signs

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.policies.habits import Habit, WithinRules
+from agents.policies.policy import Habit, WithinRules
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel

@@ -9,7 +9,7 @@ import pytest
 from small_agents import TINY, tumour_agent, tumour_batch
 from tiny_run import tiny_demo, tiny_fit
 
-from agents.as_printed.policy import LearntPolicy
+from agents.as_printed.learning import LearntPolicy
 from agents.as_printed.training import HistoryTrainingConfig
 from agents.candidates import learnt_candidates, successor_candidates
 from agents.successor.agent import SuccessorPolicy

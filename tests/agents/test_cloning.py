@@ -5,6 +5,7 @@ Its memory: test_recurrent_networks.py.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +14,13 @@ import torch
 from outcome_batches import confounded, linear_system
 from scipy.special import softmax
 from small_batches import batch_of
+from training_losses import captured
 
+import agents.policies.cloning
 from agents.policies.cloning import (
     CloningConfig,
     CloningNetwork,
     CloningPolicy,
-    _loss,
     episode_losses,
     fit_cloning,
     fit_logistic,
@@ -288,10 +290,12 @@ def test_log_losses_by_hand():
     np.testing.assert_allclose(episode_losses(logits, two), [-(np.log(0.5) + np.log(0.6)) / 2])
 
 
-def test_the_training_loss_is_the_same_number(policy, batch):
-    every = torch.arange(len(batch))
-    loss = _loss(policy.network, policy.scaler, batch, "cpu")(every, 0.0).item()
-    assert loss == pytest.approx(-taken_log_probabilities(policy.log_probabilities(batch), batch).sum() / batch.n_steps)
+def test_the_training_loss_is_the_same_number(monkeypatch, policy, batch):
+    fit = lambda: fit_cloning(batch, batch, BRIEF, np.random.default_rng(0))  # noqa: E731
+    ask = lambda network, loss: (copy.deepcopy(network), loss().item())  # noqa: E731
+    network, loss = captured(monkeypatch, agents.policies.cloning, fit, ask)
+    logs = CloningPolicy(network, Scaler.from_batch(batch), policy.rng).log_probabilities(batch)
+    assert loss == pytest.approx(-taken_log_probabilities(logs, batch).sum() / batch.n_steps)
 
 
 def test_decisions_with_one_possibility_teach_nothing():

@@ -16,9 +16,10 @@ from outcome_batches import linear_system, random_model
 from small_batches import batch_of
 from small_dsfn import BURDEN, FIVE, QUICK, TINY, WITH_MEMORY
 
-from agents.dsfn.dsfn import DSFN, DSFNConfig, transitions
-from agents.dsfn.td import (
+from agents.dsfn import (
+    DSFN,
     ActionNetwork,
+    DSFNConfig,
     TDConfig,
     Transitions,
     WarmStartNetwork,
@@ -27,6 +28,7 @@ from agents.dsfn.td import (
     fit_td,
     move_towards,
     td_target,
+    transitions,
     under,
 )
 from agents.successor.agent import SuccessorConfig

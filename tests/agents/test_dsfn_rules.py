@@ -13,8 +13,7 @@ from ruled_patients import FELT, NOT_TWICE, experts
 from small_batches import batch_of
 from small_dsfn import BURDEN, FIVE, TINY, WITH_MEMORY
 
-from agents.dsfn.dsfn import DSFN, DSFNSolution
-from agents.dsfn.td import WarmStartNetwork, WarmStartSizes, best_of, transitions
+from agents.dsfn import DSFN, DSFNSolution, WarmStartNetwork, WarmStartSizes, best_of, transitions
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import act_along
 from cirl_gym.data.rules import read_rules

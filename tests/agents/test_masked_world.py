@@ -10,7 +10,7 @@ import pytest
 from known_model import ENDS, MOVES, PHI, KnownModel
 from small_agents import TINY, known_agent, known_problem
 
-from agents.as_printed.mu import rolled_out_mu
+from agents.as_printed.learning import rolled_out_mu
 from agents.successor.agent import SuccessorAgent
 from agents.successor.planning import Search, best_plan, plan
 from agents.successor.training import RandomRates, fit_successor

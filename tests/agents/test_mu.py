@@ -13,8 +13,7 @@ from known_model import PHI, KnownModel, best_plans, value_of_plan
 from small_agents import exact_agent, known_problem
 
 from agents.as_printed.histories import Histories, PolicyActions
-from agents.as_printed.mu import EndlessWorld, MuLearner, RollOutConfig, learn_mu, rolled_out_mu
-from agents.as_printed.policy import learn_policy
+from agents.as_printed.learning import EndlessWorld, MuLearner, RollOutConfig, learn_mu, learn_policy, rolled_out_mu
 from agents.as_printed.training import (
     HistoryNetwork,
     HistoryTrainingConfig,

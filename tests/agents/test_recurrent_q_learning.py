@@ -13,8 +13,15 @@ from known_model import PHI as KNOWN_PHI
 from known_model import KnownModel
 
 from agents.as_printed.histories import Histories, PolicyActions
-from agents.as_printed.mu import MuLearner, learn_mu, rolled_out_mu
-from agents.as_printed.policy import LearntPolicy, QLearner, learn_policy, stored_policies
+from agents.as_printed.learning import (
+    LearntPolicy,
+    MuLearner,
+    QLearner,
+    learn_mu,
+    learn_policy,
+    rolled_out_mu,
+    stored_policies,
+)
 from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Rows, _learnt_actions, _targets
 from agents.candidates import learnt_candidates
 from agents.successor.training import Problem, uniform_weights

@@ -11,8 +11,7 @@ import torch
 from five_state_model import every_course, histories_of
 from small_agents import tumour_agent, tumour_batch
 
-from agents.as_printed.mu import learn_mu
-from agents.as_printed.policy import learn_policy
+from agents.as_printed.learning import learn_mu, learn_policy
 from agents.as_printed.training import HistoryTrainingConfig, StoredTraining, generator_state, set_generator
 from agents.candidates import learnt_candidates
 from agents.ppo_settings import WorldPPOConfig

@@ -12,7 +12,7 @@ from known_model import KnownModel, best_plans, every_plan
 from small_agents import known_agent, known_problem
 from tiny_run import make_the_command_line_tiny, tiny_fit
 
-from agents.as_printed.mu import RollOutConfig, rolled_out_mu
+from agents.as_printed.learning import RollOutConfig, rolled_out_mu
 from agents.as_printed.training import HistoryTrainingConfig
 from agents.candidates import learnt_candidates
 from agents.ppo import WorldPPO, WorldPPOConfig

@@ -11,7 +11,7 @@ from outcome_batches import MODELS, random_model
 from recurrent_networks import episodes
 from small_agents import TINY
 
-from agents.policies.habits import ConstantPolicy
+from agents.policies.policy import ConstantPolicy
 from agents.successor.training import fit_agent
 from cirl_gym import rollout
 from cirl_gym.data.outcome_model import CounterfactualWorld

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.dsfn.dsfn import DSFNConfig
-from agents.dsfn.td import TDConfig, WarmStartSizes
+from agents.dsfn import DSFNConfig, TDConfig, WarmStartSizes
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.outcome_models.training import TrainingConfig
 

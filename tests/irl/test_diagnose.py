@@ -14,7 +14,7 @@ from outcome_batches import linear_system, random_model
 from shown import printed
 from tiny_run import icu_stays, tiny_demo, tiny_explain
 
-from agents.policies.habits import ConstantPolicy
+from agents.policies.policy import ConstantPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.outcome_models.model import EnsembleModel

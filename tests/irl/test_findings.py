@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from small_batches import batch_of
 
-from agents.policies.habits import ConstantPolicy
+from agents.policies.policy import ConstantPolicy
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import act_along
 from irl.evaluation import found_verdict, headline, measured_accuracy, recorded_mixture

@@ -21,38 +21,259 @@ What differs here from its authors:
 
 from __future__ import annotations
 
+import copy
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
-from agents.dsfn.td import (
-    ActionNetwork,
-    Backup,
-    TDConfig,
-    WarmStartNetwork,
-    WarmStartSizes,
-    best_of,
-    fit_td,
-    transitions,
-    under,
-)
+from agents.policies.cloning import checked_splits, episode_tensors
 from agents.policies.policy import RecurrentPolicy, drawn_from_softmax, only_allowed
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, normalised
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
-from cirl_gym.outcome_models.training import Progress, TrainingConfig, seeded, train_network
+from cirl_gym.outcome_models.networks import lstm_step, perceptron, with_every_action
+from cirl_gym.outcome_models.training import (
+    NotFiniteError,
+    Progress,
+    TrainingConfig,
+    check_settings,
+    seeded,
+    train_network,
+)
 from cirl_gym.types import FloatArray, IntArray
 
+Backup: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""What follows a transition, ``[B, k]``, from the values ``[B, A, k]`` of every next action and the rows ``[B]``."""
 BEYOND = 1.05
 """A mu this many times as large as any policy's can be is warned of."""
+
+
+@dataclass(frozen=True)
+class WarmStartSizes:
+    """Units of :class:`WarmStartNetwork` (Lee et al. 2019: two layers of 128 and one more per head).
+
+    Raises:
+        ValueError: a size is below 1, memory below 0.
+    """
+
+    hidden: int = 128
+    """Of the two layers before the shared one, and of the one before the next state."""
+    shared: int = 64
+    """S, of the shared layer phi_s."""
+    memory: int = 0
+    """Of the LSTM: DSFN(h); 0: none, s is the current observation alone: DSFN."""
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.shared) < 1 or self.memory < 0:
+            raise ValueError(f"WarmStartSizes: sizes must be at least 1 and memory not negative, got {self}")
+
+
+class WarmStartNetwork(nn.Module):
+    """Transition-regularised imitation: one tanh layer phi_s from which both the action and the next state are read.
+
+    An input is [scaled x_t, one-hot a_{t-1}]. Without memory only the observation is read. With memory an LSTM reads
+    both, and [x_t, its output] takes the place of s.
+    """
+
+    def __init__(self, n_features: int, n_actions: int, sizes: WarmStartSizes) -> None:
+        super().__init__()
+        self.n_features, self.n_actions, self.sizes = n_features, n_actions, sizes
+        self.lstm = nn.LSTM(n_features + n_actions, sizes.memory, batch_first=True) if sizes.memory else None
+        widths = (n_features + sizes.memory, sizes.hidden, sizes.hidden, sizes.shared)
+        self.trunk = nn.Sequential(perceptron(widths, nn.Tanh), nn.Tanh())
+        self.action = nn.Linear(sizes.shared, n_actions)
+        self.transition = perceptron((sizes.shared + n_actions, sizes.hidden, n_features), nn.Tanh)
+
+    def shared(self, inputs: Tensor) -> Tensor:
+        """phi_s ``[N, T, S]`` of whole episodes ``[N, T, d + A]`` from their first observation on."""
+        seen = inputs[..., : self.n_features]
+        if self.lstm is not None:
+            seen = torch.cat([seen, self.lstm(inputs)[0]], dim=-1)
+        features: Tensor = self.trunk(seen)
+        return features
+
+    def step(self, inputs: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """phi_s ``[n, S]`` after one more input ``[n, d + A]``, and the memory after it (two ``[n, H]``, or none)."""
+        seen = inputs[:, : self.n_features]
+        if self.lstm is not None:
+            memory = lstm_step(self.lstm, inputs, *memory)
+            seen = torch.cat([seen, memory[0]], dim=-1)
+        return self.trunk(seen), memory
+
+    def next_state(self, features: Tensor, actions: Tensor) -> Tensor:
+        """Scaled next observation ``[M, d]`` for phi_s ``[M, S]`` and actions ``[M]``."""
+        predicted: Tensor = self.transition(_with_action(features, actions, self.n_actions))
+        return predicted
+
+
+class ActionNetwork(nn.Module):
+    """k numbers for [phi_s, one-hot a]: mu (k = d) or Q (k = 1), by two tanh layers.
+
+    The output is the average of what is still to come per step, ``scale`` the discounted number of steps of a whole
+    episode: the network learns numbers of the size of phi, whatever gamma is.
+    """
+
+    def __init__(self, n_inputs: int, n_actions: int, n_outputs: int, hidden: int, scale: float) -> None:
+        super().__init__()
+        self.n_actions, self.scale = n_actions, scale
+        self.layers = perceptron((n_inputs + n_actions, hidden, hidden, n_outputs), nn.Tanh)
+
+    def forward(self, features: Tensor, actions: Tensor) -> Tensor:
+        """``[M, k]`` for phi_s ``[M, S]`` and actions ``[M]``."""
+        values: Tensor = self.layers(_with_action(features, actions, self.n_actions)) * self.scale
+        return values
+
+    def every(self, features: Tensor) -> Tensor:
+        """``[.., A, k]`` of every action for phi_s ``[.., S]``."""
+        values: Tensor = self.layers(with_every_action(features, self.n_actions)) * self.scale
+        return values
+
+
+def _with_action(features: Tensor, actions: Tensor, n_actions: int) -> Tensor:
+    return torch.cat([features, one_hot(actions, n_actions).to(features.dtype)], dim=-1)
+
+
+@dataclass(frozen=True)
+class TDConfig:
+    """Training of one value network.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    hidden: int
+    """Units of each of the two tanh layers."""
+    iterations: int
+    """Gradient steps."""
+    batch_size: int
+    """Transitions per gradient step, drawn with replacement."""
+    learning_rate: float
+    """Of Adam."""
+    ema: float = 0.01
+    """Share by which the target network moves towards the network in each step."""
+    epsilon: float = 1e-4
+    """Of Adam."""
+
+    def __post_init__(self) -> None:
+        check_settings(self, "hidden iterations batch_size", "at least 1", lambda value: value >= 1)
+        check_settings(self, "learning_rate epsilon", "positive and finite", lambda value: 0 < value < math.inf)
+        check_settings(self, "ema", "within (0, 1]", lambda value: 0 < value <= 1)
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """M steps of the batch, as phi_s of the histories before and after."""
+
+    features: Tensor
+    """``[M, S]`` phi_s of h_t."""
+    actions: Tensor
+    """``[M]`` a_t."""
+    outcomes: Tensor
+    """``[M, d]`` phi(x_{t+1}) as observed."""
+    following: Tensor
+    """``[M, S]`` phi_s of h_{t+1}."""
+    goes_on: Tensor
+    """``[M]`` bool, False where the process ended with a_t: nothing follows."""
+    allowed: Tensor | None = None
+    """``[M, A]`` bool, which actions h_{t+1} leaves; None: all."""
+
+
+def td_target(outcomes: Tensor, goes_on: Tensor, gamma: float, following: Tensor) -> Tensor:
+    """Targets y ``[B, k]``: phi where the process ended, phi + gamma mu(h', a') elsewhere; Q's with w . phi for phi.
+
+    ``outcomes`` and ``following`` are ``[B, k]``, ``goes_on`` ``[B]``; where nothing follows it is not looked at.
+    """
+    return outcomes + gamma * torch.where(goes_on[:, None], following, torch.zeros_like(following))
+
+
+def under(probabilities: Tensor) -> Backup:
+    """Expectation over a' ~ pi, for pi's probabilities ``[M, A]`` in every next history: no draw adds its noise."""
+    return lambda values, rows: (probabilities[rows][..., None] * values).sum(dim=1)
+
+
+def best_of(allowed: Tensor | None) -> Backup:
+    """The largest value of the next actions that are allowed ``[M, A]``; None: all are. Q-learning's."""
+    return lambda values, rows: only_allowed(values.mT, None if allowed is None else allowed[rows][:, None]).amax(dim=2)
+
+
+def move_towards(target: nn.Module, network: nn.Module, share: float) -> None:
+    """Exponential moving average: target += share (network - target), parameter by parameter."""
+    with torch.no_grad():
+        for slow, fast in zip(target.parameters(), network.parameters(), strict=True):
+            slow.lerp_(fast, share)
+
+
+def fit_td(
+    network: ActionNetwork,
+    steps: Transitions,
+    outcomes: Tensor,
+    backup: Backup,
+    gamma: float,
+    config: TDConfig,
+    seed: int,
+) -> ActionNetwork:
+    """Train ``network`` in place, and return its slow average: the target network after the last step.
+
+    ``outcomes`` ``[M, k]`` are what the steps yield, phi or w . phi, ``backup`` says what follows is worth; the seed is
+    that of the order of transitions.
+
+    Raises:
+        NotFiniteError: the loss is not finite; the message names the step.
+    """
+    target = copy.deepcopy(network)
+    optimiser = torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=config.epsilon)
+    order = torch.Generator().manual_seed(seed)
+    for step in range(config.iterations):
+        rows = torch.randint(len(outcomes), (config.batch_size,), generator=order)
+        with torch.no_grad():
+            following = backup(target.every(steps.following[rows]), rows)
+            y = td_target(outcomes[rows], steps.goes_on[rows], gamma, following)
+        values = network(steps.features[rows], steps.actions[rows])
+        loss = mse_loss(values / network.scale, y / network.scale)
+        if not math.isfinite(loss.item()):
+            raise NotFiniteError(f"temporal differences stopped at step {step + 1}: the loss is {loss.item()}")
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        move_towards(target, network, config.ema)
+    return target
+
+
+def transitions(
+    network: WarmStartNetwork,
+    scaler: Scaler,
+    feature_map: FeatureMap,
+    batch: Batch,
+    ended: npt.NDArray[np.bool_],
+    rules: ActionRules | None = None,
+) -> tuple[Tensor, Transitions]:
+    """phi_s of first histories ``[N, S]``, and every step of the batch; an outcome is what was observed after it.
+
+    ``ended`` ``[N]`` tells whether nothing follows the last step; where watching was merely cut, something does.
+    """
+    with torch.no_grad():
+        shared = network.shared(torch.from_numpy(sequence_inputs(scaler, batch)))
+    mask = torch.from_numpy(batch.mask)
+    last = np.arange(batch.horizon) == batch.lengths[:, None] - 1
+    outcomes = feature_map(batch.next_obs).astype(np.float32)
+    steps = Transitions(
+        features=shared[:, :-1][mask],
+        actions=torch.from_numpy(batch.actions[batch.mask]),
+        outcomes=torch.from_numpy(outcomes[batch.mask]),
+        following=shared[:, 1:][mask],
+        goes_on=torch.from_numpy(~(last & ended[:, None])[batch.mask]),
+        allowed=None if rules is None else torch.from_numpy(rules.allowed_along(batch)[:, 1:][batch.mask]),
+    )
+    return shared[:, 0], steps
 
 
 @dataclass(frozen=True)
@@ -79,8 +300,7 @@ class DSFNConfig:
     """Nothing follows the last step of an episode of full length, as in mu_E; otherwise its value is bootstrapped."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.transition_weight < np.inf:
-            raise ValueError(f"DSFNConfig.transition_weight must not be negative, got {self.transition_weight}")
+        check_settings(self, "transition_weight", "non-negative and finite", lambda value: 0 <= value < math.inf)
 
     @classmethod
     def published(cls) -> DSFNConfig:
@@ -171,7 +391,7 @@ class DSFN:
             validation: other episodes of the same features and actions, to stop by.
             feature_map: which features are outcomes, and their ranges.
             gamma: discount factor.
-            config: settings.
+            config: how.
             rng: everything that is drawn.
             progress: called with (epochs done, epochs planned).
             rules: what is forbidden, to the expert and to policies.
@@ -180,10 +400,7 @@ class DSFN:
             ValueError: the batches, the rules or the feature map do not fit together, gamma lies outside [0, 1], or
                 training did not stay finite.
         """
-        if (train.features, train.action_names) != (validation.features, validation.action_names):
-            raise ValueError("the training and the validation batch do not have the same features and actions")
-        if rules is not None:
-            train, validation = rules.masked(train), rules.masked(validation)
+        train, validation = checked_splits(train, validation, rules)
         seed, later = (int(drawn) for drawn in rng.integers(2**62, size=2))
         network = fit_warm_start(train, validation, config, seed, progress)
         return cls(network, train, feature_map, gamma, config, later, rules)
@@ -218,7 +435,7 @@ class DSFN:
         def scores(features: Tensor) -> Tensor:
             return q.every(features)[..., 0]
 
-        ahead, first = (_greedy(rows) for rows in self._scored(scores))
+        ahead, first = (one_hot(rows.argmax(dim=-1), rows.shape[-1]).to(rows.dtype) for rows in self._scored(scores))
         return DSFNSolution(DSFNPolicy(self.network, self.scaler, scores, rules=self.rules), self._mu(ahead, first))
 
     def _scored(self, scores: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
@@ -260,32 +477,28 @@ def fit_warm_start(
     scaler = Scaler.from_batch(train)
     with seeded(seed):
         network = WarmStartNetwork(len(train.features), train.n_actions, config.sizes)
-    rows = [
-        (
-            torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]),
-            torch.from_numpy(batch.actions.copy()),
-            torch.from_numpy(scaler(batch.next_obs)),
-            torch.from_numpy(batch.mask),
-            *(() if batch.allowed is None else (torch.from_numpy(batch.allowed.copy()),)),
-        )
-        for batch in (train, validation)
-    ]
 
-    def loss_of(
-        inputs: Tensor, actions: Tensor, following: Tensor, mask: Tensor, allowed: Tensor | None = None
-    ) -> Tensor:
-        features, taken = network.shared(inputs)[mask], actions[mask]
-        predicted = network.next_state(features, taken)
-        logits = only_allowed(network.action(features), None if allowed is None else allowed[mask])
-        imitation = cross_entropy(logits, taken)
-        return imitation + config.transition_weight * mse_loss(predicted, following[mask])
+    def loss_of(batch: Batch) -> Callable[[Tensor | slice], Tensor]:
+        """Loss of chosen episodes of a batch."""
+        device = config.training.device
+        inputs, actions, mask, allowed = episode_tensors(scaler, batch, device)
+        following = torch.from_numpy(scaler(batch.next_obs)).to(device)
 
-    device = config.training.device
-    placed = [part.to(device) for part in rows[0]]
+        def loss(chosen: Tensor | slice) -> Tensor:
+            live = mask[chosen]
+            features, taken = network.shared(inputs[chosen])[live], actions[chosen][live]
+            predicted = network.next_state(features, taken)
+            logits = only_allowed(network.action(features), None if allowed is None else allowed[chosen][live])
+            imitation = cross_entropy(logits, taken)
+            return imitation + config.transition_weight * mse_loss(predicted, following[chosen][live])
+
+        return loss
+
+    loss, held_out = loss_of(train), loss_of(validation)
     train_network(
         network,
-        lambda chosen, _share: loss_of(*(part[chosen] for part in placed)),
-        lambda: float(loss_of(*(part.to(device) for part in rows[1]))),
+        lambda chosen, _share: loss(chosen),
+        lambda: float(held_out(slice(None))),
         len(train),
         config.training,
         seed,
@@ -294,22 +507,10 @@ def fit_warm_start(
     return network
 
 
-def _greedy(scores: Tensor) -> Tensor:
-    """Probabilities ``[n, A]`` of the action with the largest score."""
-    return one_hot(scores.argmax(dim=-1), scores.shape[-1]).to(scores.dtype)
-
-
 class DSFNPolicy(RecurrentPolicy):
-    """Greedy in the scores of phi_s, or, with a generator, drawn from their softmax.
+    """Greedy in the scores ``[n, A]`` of phi_s ``[n, S]``, or, with a generator, drawn from their softmax.
 
-    Without an LSTM it has no memory and sees x_t alone.
-
-    Args:
-        network: gives phi_s.
-        scaler: of its inputs.
-        scores: ``[n, A]`` of phi_s ``[n, S]``.
-        rng: of drawn actions; None: always greedy.
-        rules: what they forbid is never done; None: nothing is forbidden.
+    Without an LSTM it has no memory and sees x_t alone. What ``rules`` forbid is never done.
     """
 
     def __init__(
