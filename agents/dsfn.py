@@ -5,7 +5,7 @@ The baseline to which the paper compares CIRL (section 5). It has neither an out
 1. Warm start: one network imitates the expert and predicts the next observation from a shared layer phi_s.
 2. mu(s, a) of a policy by off-policy temporal differences on the batch's own transitions.
 3. The policy for weights w by Q-learning on the same transitions.
-4. w by the max-margin loop (:mod:`irl.studies.baselines`).
+4. w by the max-margin loop (:mod:`irl.baselines.methods`).
 
 What differs here from its authors:
 

@@ -16,6 +16,8 @@ from agents.dsfn import DSFNConfig
 from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
+from irl.baselines.judge import FinishedRun, habits, load_finished
+from irl.baselines.methods import DSFNLoopConfig, planned_stages, settings_of, solve
 from irl.checks.metrics import RETURN_EPISODES
 from irl.commands.options import BaselinesOptions
 from irl.pipeline import Study
@@ -27,8 +29,6 @@ from irl.result.result import installed_versions
 from irl.settings import FitConfig
 from irl.stages import stages
 from irl.stored_stages import code_digest
-from irl.studies.baselines import DSFNLoopConfig, planned_stages, settings_of, solve
-from irl.studies.judge import FinishedRun, habits, load_finished
 
 BASELINES = "baselines.json"
 ROWS = "rows"

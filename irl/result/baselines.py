@@ -30,7 +30,7 @@ REFERENCES = {
 }
 """Rows that every table has beside the methods; the first only where the experts are simulated."""
 MEASURES = ("mu_gap", "accuracy", "return_", "return_error", "behind", "behind_error")
-"""Fields of a row that :mod:`irl.studies.judge` measures."""
+"""Fields of a row that :mod:`irl.baselines.judge` measures."""
 
 
 def chosen_methods(asked: Sequence[str], simulated: bool) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Studies beside or upon one fit: windows of time, discount factors, members of an ensemble, baselines, comparisons.
+"""Questions beside or upon one fit: windows of time, discount factors, two runs compared, a run's outcome model judged.
 
-Each asks a question of its own with the pieces of :mod:`irl.max_margin`, :mod:`irl.preferences` and :mod:`irl.checks`,
-and answers it with a record of :mod:`irl.result`.
+Each asks with the pieces of :mod:`irl.preferences` and :mod:`irl.checks`, or of :mod:`cirl_gym.diagnostics`, and answers
+with a record that ``result.json`` or a document of its own keeps.
 """

@@ -39,8 +39,8 @@ from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.outcome_models.training import NotFiniteError, seeded
+from irl.baselines.methods import DSFNLoopConfig, fit_dsfn, observed_mu
 from irl.checks.metrics import accuracy, same_order
-from irl.studies.baselines import DSFNLoopConfig, fit_dsfn, observed_mu
 
 
 def patients(w: tuple[float, float], episodes: int, seed: int) -> Batch:

@@ -19,7 +19,7 @@ from cirl_gym.data.rollout import act_along
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.inputs import Scaler
 from cirl_gym.types import FloatArray
-from irl.studies.baselines import DSFNLoopConfig, fit_dsfn
+from irl.baselines.methods import DSFNLoopConfig, fit_dsfn
 
 W = np.array([-0.7, -0.3])
 LAWFUL = np.ones((5, 2), dtype=bool)

@@ -35,8 +35,8 @@ from irl.result.baselines import METHODS, PAPER, Baselines, Row, chosen_methods
 from irl.result.result import Result
 from irl.settings import FitConfig
 from irl.studies import baselines as baselines_methods
-from irl.studies.baselines import DSFNLoopConfig, dsfn_answer, dsfn_note
-from irl.studies.judge import (
+from irl.baselines.methods import DSFNLoopConfig, dsfn_answer, dsfn_note
+from irl.baselines.judge import (
     FinishedRun,
     Habit,
     habits,
