@@ -24,6 +24,17 @@ from cirl_gym.data.rollout import act_along, observation, returns, rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
+from irl.baselines.judge import (
+    FinishedRun,
+    Habit,
+    habits,
+    imagined_world,
+    load_finished,
+    restored,
+    settled,
+    simulator_world,
+)
+from irl.baselines.methods import DSFNLoopConfig, dsfn_answer, dsfn_note
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.commands import baselines as baselines_command
 from irl.commands import explain as commands
@@ -35,17 +46,6 @@ from irl.result.baselines import METHODS, PAPER, Baselines, Row, chosen_methods
 from irl.result.result import Result
 from irl.settings import FitConfig
 from irl.studies import baselines as baselines_methods
-from irl.baselines.methods import DSFNLoopConfig, dsfn_answer, dsfn_note
-from irl.baselines.judge import (
-    FinishedRun,
-    Habit,
-    habits,
-    imagined_world,
-    load_finished,
-    restored,
-    settled,
-    simulator_world,
-)
 
 DSFN = DSFNLoopConfig(TINY_DSFN, rounds=2)
 SHORT = TumourParameters(horizon=6)
