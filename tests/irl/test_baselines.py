@@ -24,6 +24,7 @@ from cirl_gym.data.rollout import act_along, observation, returns, rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
+from irl.baselines import methods as baselines_methods
 from irl.baselines.judge import (
     FinishedRun,
     Habit,
@@ -45,7 +46,6 @@ from irl.report.comparison import report_of_baselines
 from irl.result.baselines import METHODS, PAPER, Baselines, Row, chosen_methods
 from irl.result.result import Result
 from irl.settings import FitConfig
-from irl.studies import baselines as baselines_methods
 
 DSFN = DSFNLoopConfig(TINY_DSFN, rounds=2)
 SHORT = TumourParameters(horizon=6)
