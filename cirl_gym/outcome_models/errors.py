@@ -68,10 +68,7 @@ class SquaredErrors:
 def factual_error(model: OutcomeModel, batch: Batch, feature_map: FeatureMap | None = None) -> PredictionError:
     """Predictions for the actions that were taken against the next observations (noise included).
 
-    Args:
-        model: any outcome model.
-        batch: episodes that the model was not fitted on, unless the training error is wanted.
-        feature_map: phi; default: the ranges of the batch itself.
+    The default of phi, ``feature_map``, are the ranges of the batch itself.
     """
     predicted = taken(model.predict(model.encode(batch)[:, :-1]), batch)[batch.mask]
     squares = SquaredErrors(feature_map or FeatureMap.from_batch(batch))
@@ -84,11 +81,7 @@ def counterfactual_error(
 ) -> PredictionError:
     """Predictions for the actions that were *not* taken, on the same histories, against the true expected outcomes.
 
-    Args:
-        model: any outcome model.
-        batch: histories; their number of actions and features is the model's.
-        oracle: the simulator as a model, whose predictions carry no noise.
-        feature_map: phi; default: the ranges of the batch itself.
+    Those are the predictions of the oracle, the simulator as a model, which carry no noise.
     """
     predicted, true = (one.predict(one.encode(batch)[:, :-1]) for one in (model, oracle))
     others = (one_hot(batch.actions, batch.n_actions) == 0) & batch.mask[..., None]
@@ -116,14 +109,8 @@ def flipped_ahead(
     """Errors 1..K steps ahead under the other action at every step, on the simulator's flipped-action test set.
 
     One step ahead it is the error on actions not taken, with the same noise: the noise-free oracle's error on the very
-    same rows (the same call with the oracle as the model) is what nobody can do better than on average.
-
-    Args:
-        model: any outcome model of the simulator's features and actions.
-        batch: what was seen of ``patients``.
-        patients: of :mod:`cirl_gym.worlds.exact`.
-        feature_map: phi.
-        steps: K; default: the longest number of actions.
+    same rows (the same call with the oracle as the model) is what nobody can do better than on average. The batch is
+    what was seen of the patients.
 
     Raises:
         ValueError: ``steps`` is below 1, or the batch is not of these patients.
@@ -188,11 +175,8 @@ class CourseGap:
 def course_gap(model: OutcomeModel, start: Float32Array, futures: Futures, feature_map: FeatureMap) -> CourseGap:
     """Compare mean courses from the start, step by step over the patients whose true course still goes on.
 
-    Args:
-        model: rolled on its own predictions.
-        start: ``[R, d]`` first observations of the rows of ``futures``.
-        futures: from the start (:func:`cirl_gym.worlds.exact.constant_futures`).
-        feature_map: phi.
+    ``start [R, d]`` are the first observations of the rows of ``futures``
+    (:func:`cirl_gym.worlds.exact.constant_futures`).
     """
     gaps, shares = [], []
     for k, (rows, predicted) in enumerate(_rolled(model, model.start(start), futures)):

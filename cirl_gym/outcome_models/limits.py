@@ -163,10 +163,8 @@ class ResidualNoise:
     def from_residuals(cls, residuals: FloatArray, free: BoolArray, scale: FloatArray) -> ResidualNoise:
         """Of residuals ``[R, d]`` (outcome minus expected outcome, raw units) of rows that were not fitted on.
 
-        Args:
-            residuals: of them.
-            free: ``[R, d]`` False where the outcome stopped at a limit, where the residual says nothing of the noise.
-            scale: ``[d]`` standard deviations of the normal laws of features with few residuals.
+        Where an outcome stopped at a limit (not ``free [R, d]``) they say nothing of the noise. Features with few of
+        them have normal laws of standard deviations ``scale [d]``.
         """
         d = residuals.shape[1]
         quantiles, scores = GRID[:, None] * scale, np.zeros(residuals.shape)

@@ -79,13 +79,8 @@ class Correction:
 class LearnedModel:
     """A linear law, and what corrects it, inside the bounds: AR, CRN, RMSN, MB(h) and MB(x).
 
-    A state is the row of the law's window, then the correction's memory, if it has one.
-
-    Args:
-        law: outcomes before limits and bounds.
-        spec: names, limits, bounds and noise.
-        end: the probability that the process ends, from those outcomes.
-        correction: what is added to the law; None: nothing, the model is the law.
+    A state is the row of the law's window, then the correction's memory, if it has one. Without correction the model is
+    the law; ``end`` is told the outcomes before limits and bounds.
     """
 
     def __init__(self, law: LinearLaw, spec: OutcomeSpec, end: EndHead, correction: Correction | None = None) -> None:
@@ -159,12 +154,7 @@ class EnsembleModel:
     """An outcome model whose outcomes and end probabilities are the means of its members'.
 
     Any models can be members: networks with other first weights, models of other patients (a bootstrap), other kinds. A
-    state is the members' states side by side.
-
-    Args:
-        members: at least two models of the same features and actions.
-        noise_scale: ``[d]`` standard deviation of outcomes around the mean prediction, raw units; default: root mean
-            square of the members'.
+    state is the members' states side by side. The default of ``noise_scale`` is the root mean square of the members'.
 
     Raises:
         ValueError: there are less than two members, or they are of other features or actions.

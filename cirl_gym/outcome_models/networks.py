@@ -46,7 +46,6 @@ class CRNConfig:
     balance: float = 1.0
     """Largest alpha, the strength of the reversed gradient; 0 trains the same network without balancing."""
     training: TrainingConfig = field(default_factory=network_training)
-    """The loop."""
 
     def __post_init__(self) -> None:
         _check_sizes(self, self.hidden, self.representation, self.fully_connected)
@@ -69,7 +68,6 @@ class RNNConfig:
     fully_connected: int = 32
     """Units of the layer on [LSTM output, one-hot action]."""
     training: TrainingConfig = field(default_factory=network_training)
-    """The loop."""
 
     def __post_init__(self) -> None:
         _check_sizes(self, self.hidden, self.fully_connected)
@@ -88,7 +86,6 @@ class MLPConfig:
     second: int = 32
     """Units of the second layer."""
     training: TrainingConfig = field(default_factory=network_training)
-    """The loop."""
 
     def __post_init__(self) -> None:
         _check_sizes(self, self.first, self.second)
@@ -109,7 +106,6 @@ class PropensityConfig:
             epochs=30, batch_size=128, fewest_steps=32, learning_rate=0.02, weight_decay=0.01, patience=4
         )
     )
-    """The loop."""
 
     def __post_init__(self) -> None:
         if self.hidden < 1:

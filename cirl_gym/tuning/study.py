@@ -55,14 +55,10 @@ _SETTINGS, _ROOT, _DIVERGED, _HOST, _PROCESS = "settings", "again", "diverged", 
 
 
 def open_study(storage: str | os.PathLike[str], name: str, settings: dict[str, Any], prune: bool) -> optuna.Study:
-    """Begin a study, or go on with it.
+    """Begin a study of these settings (for JSON; all that the trials depend on), or go on with it.
 
-    Args:
-        storage: a journal file (it is made); an SQLite file (``.db``, ``.sqlite``, ``.sqlite3``); or the URL of a
-            database as SQLAlchemy takes it, which machines can share.
-        name: several studies can share one storage.
-        settings: for JSON; all that the trials depend on.
-        prune: stop trials whose validation loss is above the median of the others' at the same epoch.
+    The storage is a journal file (it is made), an SQLite file (``.db``, ``.sqlite``, ``.sqlite3``), or the URL of a
+    database as SQLAlchemy takes it, which machines can share; several studies can share it, too.
 
     Raises:
         ValueError: the study is there and was begun with other settings, or the storage cannot be opened.
@@ -266,7 +262,7 @@ def tune(
         train: episodes to fit.
         validation: episodes to choose by.
         config: what is searched.
-        storage: a journal file, an SQLite file, or a database's URL, as :func:`open_study` takes it.
+        storage: as :func:`open_study` takes it.
         name: of the study in the storage; default: the model.
         progress: called with (trials done, trials planned), parts of a trial counted.
         fit: what a trial calls, with the arguments of :func:`~cirl_gym.outcome_models.fitting.fit_outcome_model`.
