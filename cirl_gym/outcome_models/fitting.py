@@ -193,12 +193,9 @@ def _fit_members(
 
 def bootstrapped(batch: Batch, rng: np.random.Generator) -> Batch:
     """As many patients, drawn with replacement, each with all of its episodes."""
-    names = sorted(set(batch.groups))
-    episodes: dict[str, list[int]] = {name: [] for name in names}
-    for row, name in enumerate(batch.groups):
-        episodes[name].append(row)
-    drawn = [names[i] for i in rng.integers(len(names), size=len(names))]
-    return batch.resampled(np.array([row for name in drawn for row in episodes[name]]))
+    names, owner = np.unique(np.array(batch.groups, dtype=object), return_inverse=True)
+    episodes = [np.flatnonzero(owner == i) for i in range(len(names))]
+    return batch.resampled(np.concatenate([episodes[i] for i in rng.integers(len(names), size=len(names))]))
 
 
 def _fit_one(

@@ -328,25 +328,18 @@ def relative_columns(train: Batch, names: Sequence[str]) -> BoolArray:
 
 def without_law(fit: AutoregressionFit, train: Batch, relative: BoolArray) -> AutoregressionFit:
     """The fit in which relative features stay as they are, inside the limits at which their outcomes pile up."""
-    law, window = fit.law, fit.law.window
-    still = LinearLaw.persistence(window.n_features, window.n_actions)
-    coefficients = np.zeros_like(law.coefficients)
-    coefficients[: window.n_features] = still.coefficients
+    law = fit.law
+    intercept, effects = (np.where(relative, 0.0, values) for values in (law.intercept, law.effects))
+    coefficients = np.where(relative, np.eye(*law.coefficients.shape), law.coefficients)
     found = [hard_limits(column) for column in train.next_obs[train.mask].astype(np.float64).T]
-    low = np.array([max(a, limit.low) if own else a for a, limit, own in zip(fit.low, found, relative, strict=True)])
-    high = np.array([min(b, limit.high) if own else b for b, limit, own in zip(fit.high, found, relative, strict=True)])
+    low, high = (np.array([getattr(limit, end) for limit in found]) for end in ("low", "high"))
     return replace(
         fit,
-        law=LinearLaw(
-            window,
-            np.where(relative, 0.0, law.intercept),
-            np.where(relative, coefficients, law.coefficients),
-            np.where(relative, 0.0, law.effects),
-        ),
+        law=LinearLaw(law.window, intercept, coefficients, effects),
         scaler=fit.scaler.with_logarithms(train, relative),
         limits=tuple(UNLIMITED if own else limit for limit, own in zip(fit.limits, relative, strict=True)),
-        low=low,
-        high=high,
+        low=np.where(relative, np.maximum(fit.low, low), fit.low),
+        high=np.where(relative, np.minimum(fit.high, high), fit.high),
     )
 
 
@@ -356,5 +349,4 @@ def usual_share(train: Batch) -> FloatArray:
     change = train.next_obs[train.mask] - before
     positive = before > 0
     shares = np.where(positive, change / np.where(positive, before, 1.0), 0.0)
-    spread: FloatArray = np.sqrt((shares**2).sum(axis=0) / np.maximum(positive.sum(axis=0), 1))
-    return spread
+    return np.sqrt((shares**2).sum(axis=0) / np.maximum(positive.sum(axis=0), 1))  # type: ignore[no-any-return]
