@@ -343,16 +343,14 @@ def study_settings(train: Batch, validation: Batch, config: TuningConfig) -> dic
 
 
 def _fingerprint(batch: Batch) -> str:
-    digest = hashlib.sha256(repr((batch.features, batch.action_names, batch.obs.shape)).encode())
-    for array in (batch.obs, batch.actions, batch.lengths, batch.terminated):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    arrays = (array.tobytes() for array in (batch.obs, batch.actions, batch.lengths, batch.terminated))
+    shape = repr((batch.features, batch.action_names, batch.obs.shape)).encode()
+    return hashlib.sha256(shape + b"".join(arrays)).hexdigest()
 
 
 def _row(trial: FrozenTrial, table: Search, inputs: int) -> TrialRow:
     state, known = verdict(trial), trial.user_attrs
     whole = len(trial.params) == len(table.parameters)
-    took = trial.duration.total_seconds() if trial.duration and state in ENDED else None
     return TrialRow(
         number=trial.number,
         state=state,
@@ -362,6 +360,6 @@ def _row(trial: FrozenTrial, table: Search, inputs: int) -> TrialRow:
         choice=dict(trial.params),
         settings=table.settings(trial.params, inputs) if whole else {},
         epochs=known.get("epochs") or trial.last_step,
-        seconds=took,
+        seconds=trial.duration.total_seconds() if trial.duration and state in ENDED else None,
         message=known.get("diverged"),
     )
