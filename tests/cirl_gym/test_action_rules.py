@@ -40,11 +40,8 @@ def test_what_is_read_is_what_is_written(text, conditions, unless):
     assert [rule.name for rule in found.rules] == [text]
 
 
-def test_a_name_may_hold_the_words():
+def test_names_may_hold_the_words_and_be_numbers():
     assert rules("high when needed unless After(none)").rules[0].action == "high when needed"
-
-
-def test_actions_that_are_numbers():
     found = read_rules(["1 unless After(0)"], ("x",), ("0", "1"))
     assert found is not None
     assert found.rules[0].conditions == (After("0"),)
@@ -130,7 +127,7 @@ def test_a_wrong_rule_is_refused_by_its_text(text, said):
     assert said in str(error.value)
 
 
-def test_no_rules():
+def test_without_rules_nothing_changes():
     batch = batch_of([0, 1])
     assert read_rules([], FEATURES, ACTIONS) is None
     assert masked(batch, ()) is batch
@@ -139,6 +136,9 @@ def test_no_rules():
         ActionRules((), FEATURES, ACTIONS)
     with pytest.raises(ValueError, match="needs a condition"):
         ActionRule("none", ())
+    scores = np.array([[1.0, 2.0]])
+    assert among_allowed(scores, None) is scores
+    assert among_allowed(scores, np.array([[True, False]])).tolist() == [[1.0, -np.inf]]
 
 
 def test_masks_of_a_batch_by_hand():
@@ -162,28 +162,16 @@ def test_rules_and_masks_belong_together(forbid, there):
         rules_for(batch, forbid)
 
 
-def test_a_forbidden_action_that_was_taken_is_named():
+def test_what_was_taken_against_the_rules_and_rules_of_another_table_are_refused():
     batch = batch_of([0, 0], [1, 1, 0])
     with pytest.raises(ValueError, match=r"episode 'e1', step 1: action 'a1' was taken although") as error:
         masked(batch, ["a0 when Above(x, 99)", "a1 when After(a1)"])
     assert "(a1 when After(a1))" in str(error.value)
     assert "1 of 5 actions are" in str(error.value)
-
-
-def test_rules_of_another_table_are_refused():
     found = read_rules(["a1 when After(a1)"], ("other",), ("a0", "a1"))
     assert found is not None
     with pytest.raises(ValueError, match="the rules are for features"):
         found.masked(batch_of([0]))
-
-
-def test_scores():
-    scores = np.array([[1.0, 2.0]])
-    assert among_allowed(scores, None) is scores
-    assert among_allowed(scores, np.array([[True, False]])).tolist() == [[1.0, -np.inf]]
-
-
-# --- what a batch keeps -------------------------------------------------------------------------
 
 
 def test_masks_go_where_episodes_go(tmp_path):

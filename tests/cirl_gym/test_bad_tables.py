@@ -52,11 +52,14 @@ def test_many_bad_cells_are_one_error_that_names_the_first_ten() -> None:
     assert message.endswith("\n  ... and 4 more")
 
 
-def test_frames_in_memory_name_the_position() -> None:
+def test_frames_in_memory_name_the_position_and_files_the_line(tmp_path: Path) -> None:
     frame = stays(2, 1).reset_index(drop=True).astype({"x": float})
     frame.loc[1, "x"] = np.inf
     with pytest.raises(ValueError, match="column 'x', id '000', position 1: inf is beyond"):
         from_dataframe(frame, COLUMNS)
+    path = write(tmp_path / "t.csv", put(stays(*[1] * 5000), 9000, "x", "1e30"))
+    with pytest.raises(ValueError, match="column 'x', id '4499', line 9000: 1e30 is beyond"):
+        from_dataframe(read_table(path))
 
 
 @pytest.mark.parametrize("cell", [[1], {"a": 1}, pd.Timestamp("2020-01-01"), 1j, b"1"])
@@ -91,7 +94,7 @@ def test_times_with_and_without_a_zone_cannot_be_ordered() -> None:
         from_dataframe(frame, COLUMNS)
 
 
-def test_the_rule_of_t_plus_one_rows_broken_in_one_of_a_thousand() -> None:
+def test_the_rule_of_last_actions_broken_in_one_id_of_many() -> None:
     good = stays(*[2] * 1000)
     last = 2 + 3 * 700 + 2
     acted = put(good, last, "action", "1")
@@ -106,15 +109,12 @@ def test_the_rule_of_t_plus_one_rows_broken_in_one_of_a_thousand() -> None:
     batch, report = from_dataframe(acted, options=TableOptions(last_row="drop_action"))
     assert report.episodes.last_actions_dropped == 1
     assert batch == from_dataframe(good)[0]
-
-
-def test_a_missing_last_action_where_all_others_are_there() -> None:
     frame = put(stays(*[2] * 50, last_action=True), 4, "action", "")
     with pytest.raises(ValueError, match="id '000', line 4: the last row of the id has no action, but in 49 of 50 ids"):
         from_dataframe(frame, COLUMNS)
 
 
-def test_only_one_action_was_ever_taken() -> None:
+def test_too_few_actions_rows_or_classes_are_refused() -> None:
     frame = stays(*[2] * 5)
     frame.loc[frame["action"] != "", "action"] = "1"
     assert "column 'action': only one action, '1', is ever taken" in refusal(frame)
@@ -122,16 +122,10 @@ def test_only_one_action_was_ever_taken() -> None:
     frame = stays(1, 1, last_action=True).assign(action=["0", "1", "0", "1"])
     with pytest.raises(ValueError, match="only one action, '0', is ever taken"):
         from_dataframe(frame, COLUMNS)
-
-
-def test_amounts_are_no_actions() -> None:
     frame = stays(60, 60)
     frame.loc[frame["action"] != "", "action"] = [str(0.5 * i) for i in range(120)]
     with pytest.raises(ValueError, match=r"column 'action' has 120 different values: .* put amounts into classes"):
         from_dataframe(frame, COLUMNS)
-
-
-def test_no_id_has_two_rows() -> None:
     with pytest.raises(ValueError, match="no id has two rows"):
         from_dataframe(stays(0, 0, 0), COLUMNS)
 
@@ -171,7 +165,7 @@ def test_options_that_do_not_exist(options: dict[str, Any], message: str) -> Non
         TableOptions(**options)
 
 
-def test_columns_and_options_that_name_nothing() -> None:
+def test_columns_options_and_splits_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="the table has no column 'wbc'; its columns are 'stay_id', 'bin', 'x', 'y'"):
         from_dataframe(stays(1), TableColumns("stay_id", "bin", "action", ("wbc",)))
     with pytest.raises(ValueError, match="ranges: 'z' is not among the features 'x', 'y'"):
@@ -184,16 +178,7 @@ def test_columns_and_options_that_name_nothing() -> None:
         TableColumns("id", "t", "action", ())
     with pytest.raises(ValueError, match="the name of column 1 must be a text, got 0"):
         from_dataframe(pd.DataFrame([[1, 2]]), COLUMNS)
-
-
-def test_splits_that_cannot_be_made() -> None:
     with pytest.raises(ValueError, match=r"2 groups cannot be split .* three are needed"):
         prepare_table(stays(2, 2), rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"must be positive and leave a rest, got 0\.5 and 0\.5"):
         prepare_table(stays(2, 2, 2), rng=np.random.default_rng(0), validation=0.5, test=0.5)
-
-
-def test_a_whole_file_with_a_fault_names_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", put(stays(*[1] * 5000), 9000, "x", "1e30"))
-    with pytest.raises(ValueError, match="column 'x', id '4499', line 9000: 1e30 is beyond"):
-        from_dataframe(read_table(path))

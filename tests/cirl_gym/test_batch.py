@@ -29,7 +29,7 @@ def small(**changes: Any) -> Batch:
     return Batch(**(fields | changes))
 
 
-def test_what_a_batch_says_about_itself() -> None:
+def test_what_a_batch_says_about_itself_and_what_it_equals() -> None:
     batch = small()
     assert (len(batch), batch.horizon, batch.n_steps, batch.n_actions) == (2, 2, 3, 2)
     assert batch.mask.tolist() == [[True, True], [True, False]]
@@ -37,14 +37,25 @@ def test_what_a_batch_says_about_itself() -> None:
     assert batch.next_obs.tolist() == [[[2, 3], [4, 5]], [[8, 9], [0, 0]]]
     assert batch.groups == ("007", "7")
     assert (batch.obs.dtype, batch.actions.dtype, batch.lengths.dtype) == (np.float32, np.int64, np.int64)
+    assert small() == small()
+    assert small() != small(ids=("007", "8"))
+    assert small() != small(obs=np.ones((2, 3, 2)))
+    assert small() != "batch"
 
 
-def test_padding_is_zeroed_whatever_it_was() -> None:
+def test_padding_is_zeroed_whatever_it_was_and_more_of_it_changes_no_episode() -> None:
     obs, actions = small().obs.astype(np.float64), small().actions.copy()
     for filler in (np.nan, 1e30, np.inf, -7):
         obs[1, 2] = filler
         actions[1, 1] = -99
         assert small(obs=obs, actions=actions) == small()
+    longer = small().padded(5)
+    assert longer.horizon == 5
+    for (x, a), (y, b) in zip(small().episodes(), longer.episodes(), strict=True):
+        assert np.array_equal(x, y)
+        assert np.array_equal(a, b)
+    with pytest.raises(ValueError, match="horizon 1 is shorter than the data's 2"):
+        small().padded(1)
 
 
 def test_arrays_are_copies_and_cannot_be_written() -> None:
@@ -106,16 +117,6 @@ def test_take_keeps_the_order_asked_for() -> None:
     assert swapped.take(np.array([True, False])).ids == ("7",)
 
 
-def test_more_padding_changes_no_episode() -> None:
-    longer = small().padded(5)
-    assert longer.horizon == 5
-    for (x, a), (y, b) in zip(small().episodes(), longer.episodes(), strict=True):
-        assert np.array_equal(x, y)
-        assert np.array_equal(a, b)
-    with pytest.raises(ValueError, match="horizon 1 is shorter than the data's 2"):
-        small().padded(1)
-
-
 def test_a_split_is_by_group() -> None:
     batch, _ = Batch.from_dataframe(stays(*[1 + i % 3 for i in range(40)]))
     batch = replace(batch, groups=tuple(f"g{i // 4}" for i in range(40)))
@@ -131,13 +132,6 @@ def test_a_split_is_by_group() -> None:
     for share in (0, 1):
         with pytest.raises(ValueError, match="share must lie between 0 and 1"):
             batch.split(share, np.random.default_rng(0))
-
-
-def test_batches_of_other_values_are_not_equal() -> None:
-    assert small() == small()
-    assert small() != small(ids=("007", "8"))
-    assert small() != small(obs=np.ones((2, 3, 2)))
-    assert small() != "batch"
 
 
 @settings(max_examples=20, deadline=None)

@@ -104,18 +104,7 @@ def test_in_parts_or_whole_the_error_is_the_same_and_padding_does_not_matter(kin
     assert whole[0].pooled == pytest.approx(factual_error(model, batch, phi).pooled, rel=1e-5)
 
 
-def test_a_sum_is_the_root_of_one_mean_not_a_mean_of_roots():
-    squares = SquaredErrors(FeatureMap(("x",), np.zeros(1), np.array([2.0])))
-    squares.add(np.array([[3.0]]), np.array([[0.0]]))
-    squares.add(np.zeros((3, 1)), np.ones((3, 1)))
-    # (9 + 1 + 1 + 1) / 4 = 3; the range is 2.
-    assert squares.error().raw == pytest.approx((3**0.5,))
-    assert squares.error().pooled == pytest.approx(3**0.5 / 2)
-    with pytest.raises(ValueError, match="no prediction"):
-        SquaredErrors(TUMOUR_PHI).error()
-
-
-def test_nothing_changes_is_judged_on_the_same_rows():
+def test_nothing_changes_is_judged_on_the_same_rows_by_the_root_of_one_mean():
     batch = follows(KnownModel(ends=False), np.zeros((1, 3), dtype=np.int64), np.array([3]))
     # x: 2, 3, 4.5, 6 (the move is 1, then 1.5 with half of the previous one).
     np.testing.assert_array_equal(batch.obs[0, :, 0], [2, 3, 4.5, 6])
@@ -124,6 +113,14 @@ def test_nothing_changes_is_judged_on_the_same_rows():
         [np.sqrt((1 + 1.5**2 + 1.5**2) / 3), np.sqrt((2.5**2 + 3**2) / 2), 4.0]
     )
     assert [error.n for error in errors] == [e.n for e in factual_ahead(Shifted(0.0), batch, PHI)] == [3, 2, 1]
+    squares = SquaredErrors(FeatureMap(("x",), np.zeros(1), np.array([2.0])))
+    squares.add(np.array([[3.0]]), np.array([[0.0]]))
+    squares.add(np.zeros((3, 1)), np.ones((3, 1)))
+    # (9 + 1 + 1 + 1) / 4 = 3; the range is 2.
+    assert squares.error().raw == pytest.approx((3**0.5,))
+    assert squares.error().pooled == pytest.approx(3**0.5 / 2)
+    with pytest.raises(ValueError, match="no prediction"):
+        SquaredErrors(TUMOUR_PHI).error()
 
 
 def test_the_oracle_errs_by_the_noise_on_actions_taken_and_not_taken(simulated):
@@ -208,13 +205,21 @@ def test_estimated_propensities_come_near_the_true_ones():
     assert judged(chances, train, test, 1).log_loss < judged(chances, train, test, 1).base_log_loss
 
 
-def test_overlap_counts_steps_by_hand():
+def test_overlap_and_members_of_one_episode_by_hand():
     batch = follows(KnownModel(), np.array([[0, 1, 2]]), np.array([2]))
     chances = np.array([[[0.02, 0.03, 0.95], [0.5, 0.46, 0.04], [0.0, 0.0, 1.0]]])
     found = overlap(chances, batch)
     # Two steps count: the action taken was rare once, some action was rare in both.
     assert (found.taken, found.any, found.n) == (0.5, 1.0, 2)
     assert found.by_action == (0.5, 0.5, 0.5)
+
+    class Pair(Shifted):
+        members = (Shifted(0.0), Shifted(1.0))
+
+    found = member_predictions(Pair(0.5), batch)
+    assert found.shape == (2, 2, 2)
+    np.testing.assert_array_equal(found[1] - found[0], [[1, 0], [1, 0]])
+    np.testing.assert_array_equal(member_predictions(Shifted(0.0), batch)[0], batch.obs[0, 1:3])
 
 
 def test_intervals_of_a_single_model_and_of_an_ensemble_hold_what_they_promise():
@@ -234,7 +239,7 @@ def test_intervals_of_a_single_model_and_of_an_ensemble_hold_what_they_promise()
     assert together.features[0] > 0.8
 
 
-def test_intervals_at_a_limit_are_left_out_where_it_is_near():
+def test_intervals_near_a_limit_are_left_out_and_one_episode_is_one_draw():
     outcomes, expected = np.array([[0.0], [5.0], [9.0]]), np.array([[[0.1], [5.0], [5.0]]])
     entry = interval_coverage(expected, np.ones(1), outcomes, (np.zeros(1), np.full(1, 20.0)), levels=[0.9])[0]
     assert (entry.n, entry.n_free) == (3, 2)
@@ -243,9 +248,6 @@ def test_intervals_at_a_limit_are_left_out_where_it_is_near():
         interval_coverage(expected, np.ones(1), outcomes, (np.zeros(1), np.ones(1)), levels=[1.0])
     with pytest.raises(ValueError, match="members"):
         interval_coverage(expected[0], np.ones(1), outcomes, (np.zeros(1), np.ones(1)))
-
-
-def test_outcomes_of_one_episode_count_as_one_draw():
     # Two episodes of three outcomes, one all inside and one all outside: as uncertain as two draws.
     outcomes = np.array([[0.0]] * 3 + [[9.0]] * 3)
     wide = (np.full(1, -100.0), np.full(1, 100.0))
@@ -256,19 +258,7 @@ def test_outcomes_of_one_episode_count_as_one_draw():
     assert together.standard_error == pytest.approx(0.5 / np.sqrt(2))
 
 
-def test_an_ensemble_is_asked_member_by_member():
-    batch = follows(KnownModel(), np.array([[0, 1, 2]]), np.array([2]))
-
-    class Pair(Shifted):
-        members = (Shifted(0.0), Shifted(1.0))
-
-    found = member_predictions(Pair(0.5), batch)
-    assert found.shape == (2, 2, 2)
-    np.testing.assert_array_equal(found[1] - found[0], [[1, 0], [1, 0]])
-    np.testing.assert_array_equal(member_predictions(Shifted(0.0), batch)[0], batch.obs[0, 1:3])
-
-
-def test_expected_ends_are_counted_beside_those_observed():
+def test_expected_ends_are_counted_beside_those_observed_and_the_oracles_are_calibrated(simulated):
     # x stays positive: the chance of an end is 0, .25 and .5 by action.
     batch = follows(KnownModel(), np.array([[0, 1, 2], [2, 2, 0]]), np.array([3, 1]))
     ended = np.array([True, False])
@@ -276,9 +266,6 @@ def test_expected_ends_are_counted_beside_those_observed():
     assert (found.expected, found.observed, found.n) == (0 + 0.25 + 0.5 + 0.5, 1, 4)
     assert found.deviation == pytest.approx(np.sqrt(0.25 * 0.75 + 2 * 0.25))
     assert [(b.n, b.predicted, b.observed) for b in found.bins] == [(1, 0.0, 0.0), (1, 0.25, 0.0), (2, 0.5, 0.5)]
-
-
-def test_the_oracles_ends_are_calibrated(simulated):
     _, batch = simulated
     found = end_calibration(OracleModel(PARAMETERS), batch)
     assert abs(found.expected - found.observed) < 4 * max(found.deviation, 1)
@@ -296,8 +283,6 @@ def test_support_counts_steps_outside_the_data_by_hand():
     assert found.features == pytest.approx((1 / 3, 1 / 3))
     assert (found.n, found.steps) == (9, 3)
 
-
-# --- errors on what was done and on what was not; what confounding does to a network alone ----------------------------
 
 SIMULATOR = TumourParameters()
 

@@ -38,14 +38,24 @@ def fit(train, validation, **config):
     return fit_end_head(splits, Scaler.from_batch(train), np.full(1, 0.1), EndHeadConfig(**config), seed=0)
 
 
-def test_lines_lie_half_way_between_the_last_stay_and_the_nearest_end():
+def test_lines_lie_half_way_between_the_last_stay_and_the_nearest_end_that_no_other_explains():
     lines = EndLines.from_batch(one_feature([-3.0, -2.0, -1.0, 7.0, 0.5], [0.0, 1.0, 5.0]), SCALER, np.ones(1))
     assert lines.low.tolist() == [-0.5]
     assert lines.high.tolist() == [np.inf]  # one end beyond every stay is no line
     assert lines.count == 1
+    # Whoever ended beyond x = 0 had also, by chance, the largest y.
+    x = np.concatenate([np.full(6, -1.0), np.linspace(1, 5, 40)])
+    y = np.concatenate([np.linspace(8, 9, 6), np.linspace(0, 5, 40)])
+    base = one_feature(list(x[:6]), list(x[6:]))
+    obs = np.concatenate([base.obs, np.stack([np.zeros(46), y], axis=1)[..., None]], axis=2)
+    lines = EndLines.from_batch(
+        replace(base, obs=obs, features=("x", "y")), Scaler(np.zeros(2), np.ones(2)), np.ones(2)
+    )
+    assert lines.low.tolist() == [-1.0, -np.inf]
+    assert lines.high.tolist() == [np.inf, np.inf]
 
 
-def test_head_inputs_by_hand():
+def test_head_inputs_and_the_formula_by_hand():
     lines = EndLines(np.array([-1.0]), np.array([np.inf]), np.array([0.5]), Scaler(np.array([1.0]), np.array([2.0])))
     now = np.full((1, 2, 1), 3.0, dtype=np.float32)
     inputs = lines.inputs(np.array([[[0.0], [99.0]]]), now, np.eye(2, dtype=np.float32)[None])
@@ -53,6 +63,16 @@ def test_head_inputs_by_hand():
     assert inputs[0, 0] == pytest.approx([-0.5, 1, 1, 0, np.tanh(1), np.tanh(0.25)])
     assert inputs[0, 1] == pytest.approx([5, 1, 0, 1, 1, 1])
     assert inputs.shape[-1] == lines.width + 2
+    low, high = np.array([-1.0, -np.inf]), np.array([np.inf, 4.0])
+    lines = EndLines(low, high, np.array([0.5, 2.0]), Scaler(np.zeros(2), np.ones(2)))
+    head = EndHead("lines", lines, 0.1)
+    # One deviation above the first line, half a one below the second; and the tenth that ends anyway.
+    inside = 0.8413447 * 0.6914625
+    assert lines.crossed(np.array([-0.5, 3.0])) == pytest.approx(1 - inside, abs=1e-6)
+    raw, newest = np.array([[[-0.5, 3.0], [50.0, -50.0]]]), np.zeros((1, 2), dtype=np.float32)
+    np.testing.assert_allclose(head(raw, newest), [[1 - 0.9 * inside, 0.1]], atol=1e-6)
+    alone = head.of_action(raw[:, 0], newest, np.eye(2, dtype=np.float32)[:1])
+    np.testing.assert_array_equal(alone, head(raw, newest)[:, 0])
 
 
 def test_no_end_no_probability():
@@ -76,9 +96,13 @@ def test_ends_that_nothing_announces_get_their_rate():
     assert report["at_ends"]["validation"] == pytest.approx(0.1)
 
 
-def test_a_few_ends_without_a_witness_stay_constant():
+def test_few_ends_without_a_witness_and_ends_of_everybody_are_constant():
     train, validation = one_feature([5.0, 6.0], list(np.linspace(0, 4, 50))), one_feature([], [0.0, 1.0])
     assert fit(train, validation)[1]["kind"] == "constant"
+    batch = one_feature([1.0, 2.0, 3.0], [])
+    head, report = fit(batch, batch)
+    assert report["kind"] == "constant"
+    assert head(np.zeros((1, 2, 1)), np.zeros((1, 1), np.float32)).tolist() == [[1, 1]]
 
 
 def test_a_few_ends_beyond_a_line_are_evidence():
@@ -89,13 +113,6 @@ def test_a_few_ends_beyond_a_line_are_evidence():
     p = head(np.array([[[-2.0], [-2.0]], [[3.0], [3.0]]]), np.zeros((2, 1), np.float32))
     assert p[0].min() > 0.8
     assert p[1].max() < 0.02
-
-
-def test_every_action_ends_every_episode():
-    batch = one_feature([1.0, 2.0, 3.0], [])
-    head, report = fit(batch, batch)
-    assert report["kind"] == "constant"
-    assert head(np.zeros((1, 2, 1)), np.zeros((1, 1), np.float32)).tolist() == [[1, 1]]
 
 
 def test_ends_are_not_reweighted():
@@ -167,19 +184,6 @@ def test_where_a_line_alone_ends_the_process_the_formula_is_taken_and_right():
     assert np.sqrt(((ours - exact) ** 2).mean()) < 0.005
 
 
-def test_the_formula_by_hand():
-    low, high = np.array([-1.0, -np.inf]), np.array([np.inf, 4.0])
-    lines = EndLines(low, high, np.array([0.5, 2.0]), Scaler(np.zeros(2), np.ones(2)))
-    head = EndHead("lines", lines, 0.1)
-    # One deviation above the first line, half a one below the second; and the tenth that ends anyway.
-    inside = 0.8413447 * 0.6914625
-    assert lines.crossed(np.array([-0.5, 3.0])) == pytest.approx(1 - inside, abs=1e-6)
-    raw, newest = np.array([[[-0.5, 3.0], [50.0, -50.0]]]), np.zeros((1, 2), dtype=np.float32)
-    np.testing.assert_allclose(head(raw, newest), [[1 - 0.9 * inside, 0.1]], atol=1e-6)
-    alone = head.of_action(raw[:, 0], newest, np.eye(2, dtype=np.float32)[:1])
-    np.testing.assert_array_equal(alone, head(raw, newest)[:, 0])
-
-
 def test_ends_beyond_no_line_keep_a_rate_beside_the_lines():
     rng = np.random.default_rng(0)
     values = rng.uniform(-2, 10, size=2000)
@@ -191,16 +195,3 @@ def test_ends_beyond_no_line_keep_a_rate_beside_the_lines():
     )
     assert report["kind"] == "lines"
     assert head.rate == pytest.approx(0.05 * 10 / 12, abs=0.012)
-
-
-def test_ends_that_one_line_explains_are_no_evidence_of_another():
-    """Whoever ended beyond x = 0 had also, by chance, the largest y."""
-    x = np.concatenate([np.full(6, -1.0), np.linspace(1, 5, 40)])
-    y = np.concatenate([np.linspace(8, 9, 6), np.linspace(0, 5, 40)])
-    base = one_feature(list(x[:6]), list(x[6:]))
-    obs = np.concatenate([base.obs, np.stack([np.zeros(46), y], axis=1)[..., None]], axis=2)
-    lines = EndLines.from_batch(
-        replace(base, obs=obs, features=("x", "y")), Scaler(np.zeros(2), np.ones(2)), np.ones(2)
-    )
-    assert lines.low.tolist() == [-1.0, -np.inf]
-    assert lines.high.tolist() == [np.inf, np.inf]

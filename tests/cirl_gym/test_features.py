@@ -17,12 +17,17 @@ from cirl_gym.data.features import (
 from cirl_gym.worlds.tumour import TumourParameters
 
 
-def test_the_simulators_phi_is_the_papers() -> None:
+def test_phi_is_the_papers_linear_and_clips_nothing() -> None:
     phi = TumourParameters().feature_map
     assert phi(np.array([[50.0, 15.0], [25.0, 3.0], [0.0, 0.0]])).tolist() == [[1, 1], [0.5, 0.2], [0, 0]]
+    phi = FeatureMap(("x", "z"), np.array([-1.0, 0.0]), np.array([1.0, 4.0]))
+    assert phi([[3.0, -4.0]]).tolist() == [[2, -1]]
+    a, b = np.random.default_rng(0).normal(size=(2, 5, 3, 2))
+    np.testing.assert_allclose(phi(0.25 * a + 0.75 * b), 0.25 * phi(a) + 0.75 * phi(b))
+    assert phi(a).shape == (5, 3, 2)
 
 
-def test_ranges_of_a_batch_are_of_its_observations_alone() -> None:
+def test_ranges_of_a_batch_are_of_its_observations_alone_without_padding() -> None:
     batch, _ = Batch.from_dataframe(stays(2, 1))  # x: 0 1 2 10 11; y: 0 -1 -2 100 99
     for data in (batch, batch.padded(9)):
         phi = FeatureMap.from_batch(data)
@@ -31,21 +36,10 @@ def test_ranges_of_a_batch_are_of_its_observations_alone() -> None:
         assert phi.high.tolist() == [11, 100]
         scaled = phi(batch.obs[0])
         np.testing.assert_allclose(scaled, [[0, 2 / 102], [1 / 11, 1 / 102], [2 / 11, 0]])
-
-
-def test_padding_does_not_reach_the_ranges() -> None:
     frame = stays(2, 1).assign(x=["5", "9", "7", "8", "6"], y="-3")
     phi = FeatureMap.from_batch(Batch.from_dataframe(frame)[0])
     assert phi.low.tolist() == [5, -3]  # not the 0 of the padding
     assert phi.high.tolist() == [9, -2]  # a constant feature gets a range of 1
-
-
-def test_phi_is_linear_and_clips_nothing() -> None:
-    phi = FeatureMap(("x", "z"), np.array([-1.0, 0.0]), np.array([1.0, 4.0]))
-    assert phi([[3.0, -4.0]]).tolist() == [[2, -1]]
-    a, b = np.random.default_rng(0).normal(size=(2, 5, 3, 2))
-    np.testing.assert_allclose(phi(0.25 * a + 0.75 * b), 0.25 * phi(a) + 0.75 * phi(b))
-    assert phi(a).shape == (5, 3, 2)
 
 
 def test_ranges_cannot_be_changed_afterwards() -> None:

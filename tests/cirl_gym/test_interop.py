@@ -78,7 +78,7 @@ def test_any_batch_reaches_the_other_side_step_by_step(name: str, batch: Batch) 
         assert_same_steps(VIEWS[name](batch, weights, shown), steps_of(batch, weights, shown))
 
 
-def test_transitions_say_where_they_stand() -> None:
+def test_transitions_say_where_they_stand_and_padding_earns_and_shows_nothing() -> None:
     steps = list(transitions(uneven(2, 1), unit_map(uneven(2, 1)), [0.5, 0.5]))
     assert [(s.id, s.step, s.terminated, s.truncated) for s in steps] == [
         ("000", 0, False, False),
@@ -88,9 +88,6 @@ def test_transitions_say_where_they_stand() -> None:
     steps[0].obs[:] = 9
     assert uneven(2, 1).obs[0, 0].tolist() == [0, 1000]
     assert steps[1].obs.tolist() == [1, 1001, 1, 0, 0]
-
-
-def test_padding_earns_nothing_and_shows_nothing_of_its_neighbours() -> None:
     batch = uneven(1, 3)
     earned = step_rewards(batch, unit_map(batch), [1.0, 0.0])
     assert earned.tolist() == [[1, 0, 0], [101, 102, 103]]
@@ -179,9 +176,6 @@ def test_importing_the_exchange_loads_none_of_the_libraries() -> None:
     assert (told.stdout, told.stderr) == ("set()\n", "")
 
 
-# -- imitation ---------------------------------------------------------------------------------------------------------
-
-
 def test_imitation_gets_arrays_of_its_own_types() -> None:
     types = pytest.importorskip("imitation.data.types")
     batch = uneven(1, 3)
@@ -195,10 +189,7 @@ def test_imitation_gets_arrays_of_its_own_types() -> None:
     assert batch.obs[0, 0, 0] == 0
 
 
-# -- d3rlpy ------------------------------------------------------------------------------------------------------------
-
-
-def test_d3rlpy_gets_every_step_and_all_actions(tmp_path: Any) -> None:
+def test_d3rlpy_gets_every_step_and_all_actions_and_learns_from_them(tmp_path: Any) -> None:
     d3rlpy = pytest.importorskip("d3rlpy")
     batch = uneven(1, 1, 20)
     data = to_d3rlpy(batch, unit_map(batch), [0.5, -0.5])
@@ -224,11 +215,6 @@ def test_d3rlpy_gets_every_step_and_all_actions(tmp_path: Any) -> None:
             assert (a.terminal, a.next_action.tolist()) == (b.terminal, b.next_action.tolist())
     with pytest.raises(IndexError, match="transition 20 of an episode with 20"):
         picker(data.episodes[2], 20)
-
-
-def test_d3rlpy_learns_from_it() -> None:
-    d3rlpy = pytest.importorskip("d3rlpy")
-    batch = uneven(1, 1, 20)
     data = to_d3rlpy(batch, unit_map(batch), [0.001, 0.0])
     learner = d3rlpy.algos.DQNConfig(batch_size=8).create(device="cpu")
     learner.build_with_dataset(data)

@@ -66,9 +66,6 @@ def many(n: int) -> dict[str, Any]:
     }
 
 
-# -- T actions have T + 1 observations ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rows", [-1, 1])
 def test_one_of_a_thousand_with_a_row_too_few_or_too_many_is_named(rows: int) -> None:
     fields = many(1000)
@@ -90,9 +87,6 @@ def test_one_of_a_thousand_in_a_minari_file_is_named() -> None:
         file["episode_617"]["observations"].resize(1, axis=0)
     with pytest.raises(ValueError, match="episode 'p617': 1 observations for 1 actions; k actions need k \\+ 1"):
         from_minari("cirl/file-v0")
-
-
-# -- how an episode ends -----------------------------------------------------------------------------------------------
 
 
 def test_rows_without_end_marks_need_the_user_s_word_which_is_recorded() -> None:
@@ -155,9 +149,6 @@ def test_both_marks_at_once_are_an_end_and_counted_but_not_before_the_last_step(
             from_minari(foreign(([0, 1, 2], [0, 1], *marks)))
 
 
-# -- what goes with what -----------------------------------------------------------------------------------------------
-
-
 @every_exporter
 @pytest.mark.parametrize("shown", [False, True])
 def test_action_reward_and_next_observation_go_with_their_observation(view: Any, shown: bool) -> None:
@@ -174,9 +165,6 @@ def test_the_input_at_t_holds_the_action_before_it_and_never_its_own(view: Any) 
     shown = [step[0][1:] for step in episode] + [episode[-1][3][1:]]
     assert [np.flatnonzero(row).tolist() for row in shown] == [[], [10], [11], [12]]
     assert np.sum(shown) == 3
-
-
-# -- episodes of one action --------------------------------------------------------------------------------------------
 
 
 @every_exporter
@@ -227,8 +215,6 @@ def test_episodes_without_an_action_are_counted_or_refused_by_name() -> None:
     assert back.ids == ("000", "002")
     assert (table.episodes.read, table.episodes.used, table.episodes.lone, table.rows.lone) == (3, 2, 1, 1)
 
-
-# -- a number that is none ---------------------------------------------------------------------------------------------
 
 bad_numbers = pytest.mark.parametrize(
     ("value", "why"),

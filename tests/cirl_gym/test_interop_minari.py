@@ -174,9 +174,6 @@ def test_wrong_previous_actions_are_named(step: int) -> None:
         from_minari(data)
 
 
-# -- data sets that somebody else made ---------------------------------------------------------------------------------
-
-
 def theirs(batch: Batch, *, shown: bool = False, start: int = 0) -> Any:
     """The same episodes as another program would write them, through Minari's own files."""
     seen = shown_observations(batch, previous_action=shown).astype(np.float64)

@@ -48,16 +48,13 @@ def test_any_batch_with_a_choice_comes_back_equal(batch: Batch) -> None:
     assert there.take(np.array([there.ids.index(name) for name in batch.ids])) == batch
 
 
-def test_names_of_actions_keep_their_order_and_those_never_taken() -> None:
+def test_names_ids_and_order_come_back_and_padding_is_no_data() -> None:
     batch = replace(uneven(2, 3), action_names=("NA", "2.0", " "))
     frame = to_long_table(batch)
     back, _ = from_long_table(frame)
     assert back == batch
     never = replace(batch, actions=np.minimum(batch.actions, 1))
     assert from_long_table(to_long_table(never))[0] == never
-
-
-def test_ids_stay_text_and_padding_is_no_data() -> None:
     batch = uneven(2, 3)
     assert to_long_table(batch.padded(9)).equals(to_long_table(batch))
     assert from_long_table(to_long_table(batch.padded(9)))[0] == batch
@@ -82,7 +79,7 @@ def test_through_files(tmp_path: Path) -> None:
     assert Batch.from_dataframe(read_table(tmp_path / "t.csv"))[0] == back
 
 
-def test_a_table_that_would_lose_something_is_refused() -> None:
+def test_a_table_that_would_lose_something_or_lacks_columns_is_refused() -> None:
     batch = uneven(1, 2)
     with pytest.raises(ValueError, match="columns must name group, terminated and truncated"):
         to_long_table(batch, TableColumns("id", "step", "action", ("x", "z")))
@@ -96,9 +93,6 @@ def test_a_table_that_would_lose_something_is_refused() -> None:
         to_long_table(replace(batch, groups=("", "0")))
     with pytest.raises(ValueError, match="column 1 has no name"):
         to_long_table(batch, TableColumns("", "step", "action", ("x", "z"), "g", "terminated", "truncated"))
-
-
-def test_a_table_without_the_usual_columns_is_refused() -> None:
     with pytest.raises(ValueError, match="the table has no column 'step'"):
         from_long_table(to_long_table(ladder()).drop(columns="step"))
     always = replace(uneven(2, 2), actions=np.zeros((2, 2), dtype=np.int64))

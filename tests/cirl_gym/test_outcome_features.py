@@ -37,13 +37,15 @@ def phi_of(*outcomes: str, of: tuple[str, ...] = OBSERVED) -> FeatureMap:
     return FeatureMap(outcomes, np.zeros(len(outcomes)), np.ones(len(outcomes)), of)
 
 
-def test_values_by_hand_in_any_shape() -> None:
+def test_values_by_hand_in_any_shape_and_process() -> None:
     phi = phi_of(*BY_HAND)
     np.testing.assert_array_equal(phi(ROWS), np.array(list(BY_HAND.values())).T)
     assert phi(np.zeros((5, 2, 4), dtype=np.float32)).shape == (5, 2, len(BY_HAND))
     assert phi(ROWS[0].astype(np.float32)).dtype == np.float64
     with pytest.raises(ValueError, match=r"phi is of \[\.\., 4\] numbers"):
         phi([1.0, 2.0])
+    phi(ROWS)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(phi))(ROWS), phi(ROWS))
 
 
 def test_a_line_within_the_range_and_outside_on_either_side() -> None:
@@ -187,14 +189,8 @@ def test_a_column_that_looks_like_a_text_is_that_column() -> None:
     assert phi.columns.tolist() == [1]
 
 
-def test_a_map_travels_between_processes() -> None:
-    phi = phi_of(*BY_HAND)
-    phi(ROWS)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(phi))(ROWS), phi(ROWS))
-
-
 class TestLags:
-    def test_what_was_before(self) -> None:
+    def test_what_was_before_whatever_the_order_of_episodes(self) -> None:
         batch, _ = Batch.from_dataframe(stays(3, 1))  # x: 0 1 2 3 | 10 11
         wide = with_lags(batch, ("x",))
         assert wide.features == ("x", "y", "x before")
@@ -203,13 +199,9 @@ class TestLags:
         change = FeatureMap.from_batch(wide, ("Change(x)",))
         assert change.unscaled(change(wide.next_obs))[..., 0][wide.mask].tolist() == [1, 1, 1, 1]
         assert with_lags(batch, ()) is batch
-
-    def test_episodes_and_their_order_do_not_matter(self) -> None:
         batch, _ = Batch.from_dataframe(stays(3, 1, 2))
         turned = batch.take(np.array([2, 0]))
         assert with_lags(turned, ("y", "x")) == with_lags(batch, ("y", "x")).take(np.array([2, 0]))
-
-    def test_what_cannot_be_added(self) -> None:
         batch, _ = Batch.from_dataframe(stays(2, 1))
         with pytest.raises(ValueError, match="'q' is not a feature; the features are x, y"):
             with_lags(batch, ("q",))
@@ -245,8 +237,6 @@ class TestReward:
         seen = self.LEARNED.among(("y", "age", "x"))
         assert seen([[2.0, 60.0, 39.0], [2.0, 60.0, 37.0]]).tolist() == pytest.approx([-0.5, -0.2])
         assert seen.features == self.LEARNED.features
-
-    def test_of_features_that_are_not_there(self) -> None:
         with pytest.raises(ValueError, match=r"only the reward has \['Outside\(x, 36, 38\)'\], which lacks \['age'\]"):
             self.LEARNED.among(("y", "age"))
 

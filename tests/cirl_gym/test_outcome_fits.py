@@ -102,22 +102,12 @@ def test_what_stands_in_the_padding_never_enters_the_fit(kind, filling):
     np.testing.assert_allclose(*(m.predict(m.encode(validation)) for m in (plain, filled)), rtol=0, atol=1e-4)
 
 
-def test_episodes_of_one_action_can_be_fitted():
+def test_episodes_of_one_action_constant_features_and_untaken_actions_can_be_fitted():
     batch = linear_system(40, 0, noise=1.0)
     one = replace(batch, lengths=np.ones(40, dtype=np.int64))
     for kind in KINDS:
         fitted = fit_outcome_model(kind, one, one, brief(1, base=False), np.random.default_rng(0))
         assert fitted.report["factual"]["train"]["n"] == 40
-
-
-def test_a_diverging_network_is_an_error_and_not_a_model(monkeypatch):
-    train, validation = confounded(60)
-    monkeypatch.setattr(CorrectingNetwork, "side_loss", lambda self, representation, *_: representation.sum() * np.nan)
-    with pytest.raises(ValueError, match="training stopped at step 1 "):
-        fit_outcome_model("crn", train, validation, brief(1), np.random.default_rng(0))
-
-
-def test_a_constant_feature_and_an_action_never_taken():
     batch = linear_system(60, 0, noise=1.0)
     obs = batch.obs.copy()
     obs[..., 1] = 0.1
@@ -157,7 +147,7 @@ def test_static_covariates_stay_as_they_are():
         assert law.noise_scale[2] == 0
 
 
-def test_bad_requests_and_settings_are_refused():
+def test_bad_requests_settings_and_divergence_are_errors(monkeypatch):
     train, validation = confounded(40)
     with pytest.raises(ValueError, match="kind must be"):
         fit_outcome_model("lstm", train, validation, brief(1), np.random.default_rng(0))
@@ -171,6 +161,10 @@ def test_bad_requests_and_settings_are_refused():
         PropensityConfig(hidden=0)
     with pytest.raises(ValueError, match="sizes"):
         RMSNConfig(hidden=0)
+    train, validation = confounded(60)
+    monkeypatch.setattr(CorrectingNetwork, "side_loss", lambda self, representation, *_: representation.sum() * np.nan)
+    with pytest.raises(ValueError, match="training stopped at step 1 "):
+        fit_outcome_model("crn", train, validation, brief(1), np.random.default_rng(0))
 
 
 def shares(episodes: int, seed: int) -> Batch:
@@ -304,7 +298,7 @@ def confound(batch, slope, seed=0):
     return replace(batch, obs=obs, actions=(rng.random(p.shape) < p).astype(np.int64)), p
 
 
-def test_independent_treatment_has_weights_near_one():
+def test_independent_treatment_has_weights_near_one_and_clipping_moves_tails_to_quantiles():
     train, validation = linear_system(400, 0, noise=1.0), linear_system(100, 1, noise=1.0)
     (rows, held_out), report = weights(train, validation)
     assert report["mean"] == pytest.approx(1.0, abs=0.05)
@@ -312,6 +306,12 @@ def test_independent_treatment_has_weights_near_one():
     assert rows[train.mask].mean() == pytest.approx(1.0)
     assert not rows[~train.mask].any()
     assert not held_out[~validation.mask].any()
+    train, _ = confound(linear_system(300, 0, noise=1.0), 1.0)
+    validation, _ = confound(linear_system(80, 1, noise=1.0), 1.0, 1)
+    ((wide, _), one), ((narrow, _), other) = (weights(train, validation, clip) for clip in (0.0, 0.2))
+    quantile = np.quantile(wide[train.mask], 0.8) * one["mean"]
+    assert narrow.max() * other["mean"] == other["largest"] * other["mean"] == pytest.approx(quantile)
+    assert other["effective_share"] > one["effective_share"]
 
 
 def test_a_rule_is_recovered():
@@ -322,15 +322,6 @@ def test_a_rule_is_recovered():
     # E[marginal / given] = 1 whatever the rule.
     assert report["mean"] == pytest.approx(1.0, abs=0.1)
     assert report["effective_share"] < 0.9
-
-
-def test_clipping_moves_the_tails_to_their_quantiles():
-    train, _ = confound(linear_system(300, 0, noise=1.0), 1.0)
-    validation, _ = confound(linear_system(80, 1, noise=1.0), 1.0, 1)
-    ((wide, _), one), ((narrow, _), other) = (weights(train, validation, clip) for clip in (0.0, 0.2))
-    quantile = np.quantile(wide[train.mask], 0.8) * one["mean"]
-    assert narrow.max() * other["mean"] == other["largest"] * other["mean"] == pytest.approx(quantile)
-    assert other["effective_share"] > one["effective_share"]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from cirl_gym.outcome_models.limits import HardLimits, OutcomeSpec, censored_reg
 from cirl_gym.outcome_models.oracle import OracleModel
 
 
-def test_window_by_hand():
+def test_windows_and_network_inputs_by_hand():
     batch = batch_of([1, 0, 1], [0], d=1)  # x = 0, 1, 2, 3 and 10, 11
     rows = Window(3, 1, 2).encode(batch)
     # Three observations newest first, then a_{t-1} and a_{t-2} as one-hot; nothing before t = 0.
@@ -30,9 +30,6 @@ def test_window_by_hand():
     assert rows[1].tolist() == [[10, 10, 10, 0, 0, 0, 0], [11, 10, 10, 1, 0, 0, 0], [0] * 7, [0] * 7]
     longer = Window(4, 1, 2).encode(batch_of([1], [0], d=1))  # than the episodes
     assert longer[0].tolist() == [[0, 0, 0, 0] + [0] * 6, [1, 0, 0, 0] + [0, 1] + [0] * 4]
-
-
-def test_network_input_holds_the_previous_action_and_never_the_current():
     batch = batch_of([1, 0], d=1)
     inputs = sequence_inputs(Scaler(np.array([1.0]), np.array([2.0])), batch)
     assert inputs[0].tolist() == [[-0.5, 0, 0], [0, 0, 1], [0.5, 1, 0]]
@@ -44,16 +41,13 @@ def test_end_labels_stand_on_the_last_action_of_ended_episodes_only():
     assert end_labels(batch).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
 
 
-def test_scaler_by_hand_and_constant_feature():
+def test_scaler_and_persistence_by_hand():
     batch = batch_of([0, 0], d=1)  # x = 0, 1, 2
     scaler = Scaler.from_batch(batch)
     assert scaler.mean == pytest.approx([1.0])
     assert scaler.scale == pytest.approx([np.sqrt(2 / 3)])
     constant = replace(batch, obs=np.full((1, 3, 1), 0.1, dtype=np.float32))
     assert Scaler.from_batch(constant).scale.tolist() == [1.0]
-
-
-def test_persistence_law_repeats_the_observation():
     law = LinearLaw.persistence(2, 3)
     assert law(np.array([[4.0, 5.0]])).tolist() == [[[4, 5]] * 3]
 
@@ -69,7 +63,7 @@ def test_ridge_by_hand():
     assert weights.ravel() == pytest.approx([1, 1])
 
 
-def test_known_coefficients_are_found_again():
+def test_known_coefficients_are_found_again_and_noise_is_not_fitted():
     train, validation = linear_system(300, 0), linear_system(60, 1)
     fit = fit_autoregression(train, validation, AutoregressionConfig(max_order=4))
     assert fit.order == 2
@@ -80,9 +74,6 @@ def test_known_coefficients_are_found_again():
     rows = fit.law.window.encode(validation)[:, :-1]
     predicted = np.take_along_axis(fit.law(rows), validation.actions[..., None, None], axis=2)[:, :, 0]
     assert predicted[validation.mask] == pytest.approx(validation.next_obs[validation.mask], abs=1e-4)
-
-
-def test_noise_is_not_fitted():
     train, validation = linear_system(30, 0, noise=3.0), linear_system(30, 1, noise=3.0)
     fit = fit_autoregression(train, validation, AutoregressionConfig())
     assert fit.order <= 3
@@ -105,16 +96,13 @@ def test_bad_settings_are_refused(fields):
         AutoregressionConfig(**fields)
 
 
-def test_bounds_are_one_and_a_half_ranges_wider_but_not_below_zero():
+def test_bounds_are_one_and_a_half_ranges_wider_and_never_left():
     batch = batch_of([0, 0, 0, 0], d=2)  # 0..4 and 100..104
     low, high = outcome_bounds(batch)
     assert low.tolist() == [0, 94]
     assert high.tolist() == [10, 110]
     negative = replace(batch, obs=batch.obs - np.float32(1.0))
     assert outcome_bounds(negative)[0].tolist() == [-7, 93]
-
-
-def test_clipped_predictions_do_not_leave_the_bounds_in_float32():
     spec = OutcomeSpec(("x",), 2, *(np.array([value]) for value in (0.1, 0.7, 0.0, -np.inf, np.inf)))
     clipped = spec.clip(np.array([[-1.0], [9.0]]))
     assert clipped.dtype == np.float32

@@ -19,10 +19,14 @@ from cirl_gym.worlds.tumour import TumourWorld
 NONE, TOP = np.array([-np.inf]), np.array([np.inf])
 
 
-def test_at_the_floor_it_is_the_noise_over_the_root_of_two_pi():
+def test_means_at_the_floor_and_without_limits_or_noise_by_hand():
     # E[max(eps, 0)] = 1 / sqrt(2 pi) = .39894 for a standard normal eps.
     mean = clipped_mean(np.array([[0.0]]), np.array([0.1]), np.array([0.0]), TOP)
     np.testing.assert_allclose(mean, [[0.039894]], atol=1e-6)
+    values = np.linspace(-2, 2, 9)[:, None]
+    np.testing.assert_array_equal(clipped_mean(values, np.array([0.5]), NONE, TOP), values)
+    clipped = clipped_mean(values, np.array([0.0]), np.array([-1.0]), np.array([1.0]))
+    np.testing.assert_array_equal(clipped, np.clip(values, -1, 1))
 
 
 @pytest.mark.parametrize("expected", [-3.0, -0.05, 0.0, 0.05, 0.9, 1.0, 1.3, 4.0])
@@ -33,24 +37,13 @@ def test_it_is_the_mean_of_many_clipped_draws(expected):
     assert mean[0, 0] == pytest.approx(draws.mean(), abs=0.002)
 
 
-def test_without_limits_or_noise_nothing_is_added():
-    values = np.linspace(-2, 2, 9)[:, None]
-    np.testing.assert_array_equal(clipped_mean(values, np.array([0.5]), NONE, TOP), values)
-    clipped = clipped_mean(values, np.array([0.0]), np.array([-1.0]), np.array([1.0]))
-    np.testing.assert_array_equal(clipped, np.clip(values, -1, 1))
-
-
-def test_a_row_does_not_depend_on_the_others():
+def test_a_row_does_not_depend_on_the_others_and_torch_says_the_same():
     values = np.random.default_rng(0).normal(scale=0.3, size=(50, 2))
     arguments = (np.array([0.1, 0.2]), np.array([0.0, -np.inf]), np.array([np.inf, 0.4]))
     alone = np.concatenate([clipped_mean(row[None], *arguments) for row in values])
     np.testing.assert_array_equal(clipped_mean(values, *arguments), alone)
-
-
-def test_torch_says_the_same():
     floor, ceiling, noise = np.array([0.0, -np.inf]), np.array([np.inf, 0.4]), np.array([0.1, 0.2])
     spec = OutcomeSpec(("x", "y"), 2, np.full(2, -9.0), np.full(2, 9.0), noise, floor, ceiling)
-    values = np.random.default_rng(0).normal(scale=0.3, size=(50, 2))
     twin = _clipped_mean(torch.from_numpy(values), spec)
     np.testing.assert_allclose(twin.numpy(), clipped_mean(values, noise, floor, ceiling), atol=1e-6)
 
@@ -75,11 +68,18 @@ def everything(residuals):
     return np.ones(residuals.shape, dtype=np.bool_)
 
 
-def test_a_normal_law_is_a_multiple():
+def test_normal_absent_and_identical_residuals():
     noise = ResidualNoise(GRID[:, None] * np.array([0.5, 2.0]), np.eye(2))
     z = normals(1000, 2)
     np.testing.assert_allclose(noise(z), z * [0.5, 2.0], atol=1e-12)
     assert noise(z.reshape(10, 100, 2)).shape == (10, 100, 2)
+    truth = np.column_stack([normals(500, 1), np.zeros(500)])
+    noise = ResidualNoise.from_residuals(truth, everything(truth), np.array([1.0, 0.0]))
+    assert not noise(normals(100, 2))[:, 1].any()
+    one = normals(500, 1)
+    truth = np.column_stack([one, one])
+    drawn = ResidualNoise.from_residuals(truth, everything(truth), np.ones(2))(normals(100, 2))
+    np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=0.01)
 
 
 def test_skew_and_correlation_come_back():
@@ -106,19 +106,6 @@ def test_few_residuals_and_limits():
     np.testing.assert_allclose(noise.quantiles[:, 1], GRID * 3.0)
     assert noise.quantiles[0, 0] > -1
     assert np.array_equal(noise.mixing, np.eye(2))
-
-
-def test_a_feature_without_noise_has_none():
-    truth = np.column_stack([normals(500, 1), np.zeros(500)])
-    noise = ResidualNoise.from_residuals(truth, everything(truth), np.array([1.0, 0.0]))
-    assert not noise(normals(100, 2))[:, 1].any()
-
-
-def test_identical_residuals_stay_identical():
-    one = normals(500, 1)
-    truth = np.column_stack([one, one])
-    drawn = ResidualNoise.from_residuals(truth, everything(truth), np.ones(2))(normals(100, 2))
-    np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=0.01)
 
 
 def test_a_fitted_model_scatters_as_its_validation_episodes(tmp_path):

@@ -54,7 +54,7 @@ def live(batch):
     return np.arange(batch.horizon + 1) <= batch.lengths[:, None]
 
 
-def test_shapes_and_types(model, batch):
+def test_shapes_types_and_answers_that_stay_the_same(model, batch):
     states, outcomes, ends = answers(model, batch)
     shape = (len(batch), batch.horizon + 1)
     assert (states.shape[:2], outcomes.shape, ends.shape) == (shape, (*shape, 3, 2), (*shape, 3))
@@ -62,6 +62,10 @@ def test_shapes_and_types(model, batch):
     assert ((ends >= 0) & (ends <= 1)).all()
     assert (states[~live(batch)] == 0).all()
     assert (model.features, model.n_actions) == (("x", "y"), 3)
+    first = answers(model, batch)
+    torch.manual_seed(1)
+    for one, other in zip(first, answers(model, batch), strict=True):
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("horizon", [20, 60])
@@ -110,11 +114,8 @@ def test_a_row_of_zeros_is_an_observation(model, batch):
     assert not np.array_equal(model.predict(states)[:, step], there[:, step])
 
 
-def test_encoding_at_once_is_starting_and_advancing(model, batch):
+def test_encoding_at_once_is_starting_and_advancing_in_any_leading_shape(model, batch):
     np.testing.assert_allclose(fold(model, batch), model.encode(batch), **TIGHT)
-
-
-def test_any_leading_shape(model, batch):
     states = model.encode(batch)[:, :-1]
     flat = states.reshape(-1, states.shape[-1])
     np.testing.assert_allclose(model.predict(flat).reshape(50, -1, 3, 2), model.predict(states), **TIGHT)
@@ -136,13 +137,6 @@ def test_episodes_of_one_action(model, batch):
     one = replace(batch, obs=batch.obs[:, :2], actions=batch.actions[:, :1], lengths=np.ones(50, dtype=np.int64))
     for short, whole in zip(answers(model, one), answers(model, batch), strict=True):
         np.testing.assert_allclose(short, whole[:, :2], **TIGHT)
-
-
-def test_answers_are_deterministic_and_leave_the_model_alone(model, batch):
-    first = answers(model, batch)
-    torch.manual_seed(1)
-    for one, other in zip(first, answers(model, batch), strict=True):
-        assert np.array_equal(one, other)
 
 
 def test_predictions_and_courses_stay_inside_the_bounds(model, batch):
@@ -167,18 +161,12 @@ def test_stepping_an_lstm_is_running_it():
     assert torch.allclose(cell[:, -1], memory[0], atol=1e-6)
 
 
-# --- balancing -------------------------------------------------------------------------------------------------------
-
-
-def test_alpha_starts_at_zero_rises_and_stays_below_one():
+def test_alpha_rises_below_one_and_reversal_by_finite_difference():
     alphas = [reversal_strength(share) for share in np.linspace(0, 1, 50)]
     assert alphas[0] == 0
     assert np.all(np.diff(alphas) > 0)
     assert alphas[-1] < 1
     assert reversal_strength(0.1) == pytest.approx(2 / (1 + np.exp(-1)) - 1)
-
-
-def test_reversal_by_finite_difference():
     values = torch.tensor([0.3, -0.7], requires_grad=True)
     squares = (reverse_gradient(values, 0.25) ** 2).sum()
     squares.backward()
@@ -235,9 +223,6 @@ def test_two_hundred_steps_at_a_high_rate_stay_finite():
     fitted = fit_outcome_model("crn", train, validation, config, np.random.default_rng(0))
     assert fitted.report["correction"]["epochs"] == 25
     assert np.isfinite(fitted.report["correction"]["validation_loss"])
-
-
-# --- how good --------------------------------------------------------------------------------------------------------
 
 
 class Shifted:

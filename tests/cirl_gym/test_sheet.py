@@ -43,7 +43,7 @@ def test_faults_of_a_csv_file(content: bytes, message: str, tmp_path: Path) -> N
         assert str(path) in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_of_another_kind(tmp_path: Path) -> None:
+def test_a_file_that_is_absent_of_another_kind_or_empty_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no such file"):
         read_table(tmp_path / "none.csv")
     with pytest.raises(ValueError, match="there is no such file"):
@@ -51,6 +51,11 @@ def test_a_file_that_is_not_there_or_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "table.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"tables are read from \.csv, \.csv\.gz and \.parquet files"):
         read_table(tmp_path / "table.xlsx")
+    stays(1).iloc[:0].to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="not one row"):
+        read_table(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="the table has no rows"):
+        from_dataframe(stays(1).iloc[:0], COLUMNS)
 
 
 def test_half_a_file_is_not_read_as_a_whole_one(tmp_path: Path) -> None:
@@ -77,14 +82,6 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setattr(builtins, "__import__", no_pyarrow)
     with pytest.raises(ValueError, match=r"need pyarrow; install it with: pip install 'cirl-gym\[parquet\]'"):
         read_table(tmp_path / "t.parquet")
-
-
-def test_an_empty_parquet_or_frame(tmp_path: Path) -> None:
-    stays(1).iloc[:0].to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="not one row"):
-        read_table(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="the table has no rows"):
-        from_dataframe(stays(1).iloc[:0], COLUMNS)
 
 
 def test_lines_in_messages_are_lines_of_the_file(tmp_path: Path) -> None:

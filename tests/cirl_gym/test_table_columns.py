@@ -7,12 +7,6 @@ from small_tables import stays
 from cirl_gym.tables.columns import TableColumns, infer_columns
 
 
-def test_the_number_of_a_visit_does_not_own_its_patient() -> None:
-    frame = stays(3, 2).rename(columns={"stay_id": "patient_id"}).assign(visit_id="1")
-    columns = infer_columns(frame, id="patient_id")
-    assert (columns.id, columns.group, columns.features) == ("patient_id", None, ("x", "y"))
-
-
 def halved(frame: pd.DataFrame) -> pd.Series:
     """Whose stay it is, if each has two."""
     return frame["stay_id"].map(lambda stay: str(int(stay) // 2))
@@ -25,6 +19,14 @@ def test_a_plain_table_needs_no_option() -> None:
         columns={"stay_id": "Stay-ID", "bin": "Bin", "action": "drug", "truncated": "Truncated"}
     )
     assert infer_columns(renamed) == TableColumns("Stay-ID", "Bin", "drug", ("x", "y"), None, "terminated", "Truncated")
+    assert infer_columns(stays(2, 2, last_action=True)).action == "action"
+    # A few broken ids are named when the table is read, and not by asking for columns that are plain.
+    frame = stays(*[2] * 100)
+    frame.loc[4, "action"] = "1"
+    frame.loc[6, "action"] = ""
+    frame.loc[10, "bin"] = frame.loc[9, "bin"]
+    frame.loc[5, "x"] = "high"
+    assert infer_columns(frame) == infer_columns(stays(2, 2))
 
 
 def test_a_given_column_is_taken_at_its_word() -> None:
@@ -51,9 +53,12 @@ def test_the_episode_is_the_finest_key_and_the_group_the_coarsest(added: dict, i
     assert columns.features == ("x", "y")  # a key is never a feature
 
 
-def test_a_patient_is_the_episode_if_nothing_finer_is_there() -> None:
+def test_a_patient_is_the_episode_if_nothing_finer_is_there_and_no_visit_owns_it() -> None:
     columns = infer_columns(stays(3, 2).rename(columns={"stay_id": "patient_id"}))
     assert (columns.id, columns.group) == ("patient_id", None)
+    frame = stays(3, 2).rename(columns={"stay_id": "patient_id"}).assign(visit_id="1")
+    columns = infer_columns(frame, id="patient_id")
+    assert (columns.id, columns.group, columns.features) == ("patient_id", None, ("x", "y"))
 
 
 def numbered_within_patient() -> pd.DataFrame:
@@ -89,10 +94,6 @@ def test_what_cannot_be_told_names_the_option_and_the_candidates(frame: pd.DataF
         infer_columns(frame)
 
 
-def test_the_name_of_the_action_decides_if_all_rows_have_one() -> None:
-    assert infer_columns(stays(2, 2, last_action=True)).action == "action"
-
-
 @pytest.mark.parametrize(
     ("column", "why"),
     [
@@ -113,10 +114,12 @@ def test_a_column_that_may_be_no_feature_needs_the_users_word(column, why: str) 
     assert infer_columns(frame, features=("x", "z")).features == ("x", "z")
 
 
-def test_a_second_time_is_no_feature() -> None:
+def test_a_second_time_is_no_feature_and_one_must_be_left() -> None:
     frame = stays(9, 9).assign(hour="3")
     with pytest.raises(ValueError, match=r"'hour' has the name of a time\. Give --features"):
         infer_columns(frame)
+    with pytest.raises(ValueError, match=r"no column is left\. Give --features \(numbers: none\)"):
+        infer_columns(stays(2, 2).drop(columns=["x", "y"]))
 
 
 def test_static_columns_are_features_at_the_users_word_alone() -> None:
@@ -144,18 +147,3 @@ def test_several_action_columns_are_given_and_one_stays_a_name() -> None:
     assert (one.action, one.actions, one.action_words) == ("action", ("action",), "column 'action'")
     with pytest.raises(ValueError, match="at least one column must be the action"):
         TableColumns("id", "t", (), ("x",))
-
-
-def test_no_column_left_for_a_feature() -> None:
-    with pytest.raises(ValueError, match=r"no column is left\. Give --features \(numbers: none\)"):
-        infer_columns(stays(2, 2).drop(columns=["x", "y"]))
-
-
-def test_a_few_broken_ids_do_not_hide_the_columns() -> None:
-    """They are named when the table is read, and not by asking for columns that are plain."""
-    frame = stays(*[2] * 100)
-    frame.loc[4, "action"] = "1"
-    frame.loc[6, "action"] = ""
-    frame.loc[10, "bin"] = frame.loc[9, "bin"]
-    frame.loc[5, "x"] = "high"
-    assert infer_columns(frame) == infer_columns(stays(2, 2))

@@ -20,15 +20,12 @@ def test_carrying_forward_stays_in_the_episode_and_never_goes_back() -> None:
     np.testing.assert_array_equal(carry_forward(obs), want)
 
 
-def test_a_gap_at_the_start_is_filled_by_the_median_not_by_the_patient_before() -> None:
+def test_a_gap_at_the_start_is_filled_by_the_median_of_readings_not_of_carried_ones() -> None:
     frame = put(put(stays(2, 2, 2), 5, "x", ""), 6, "x", "NA")  # stay 001: x missing at bins 0 and 1, 12 at bin 2
     batch, report = from_dataframe(frame)
     # The readings left are 0 1 2, 12, 20 21 22: median 12. The last one of stay 000 is 2.
     assert batch.obs[1, :, 0].tolist() == [12, 12, 12]
     assert (report.features[0].empty, report.features[0].carried, report.features[0].filled) == (2, 0, 2)
-
-
-def test_the_median_is_of_readings_not_of_carried_ones() -> None:
     frame = stays(4, 1)
     frame["x"] = ["1", "", "", "", "", "", "5"]
     batch, _ = from_dataframe(frame)
@@ -46,7 +43,7 @@ def test_indicators_tell_what_was_missing() -> None:
         from_dataframe(frame.assign(y_missing="0"), options=TableOptions(missing_indicator=True))
 
 
-def test_readings_out_of_range_become_missing_with_a_count_per_side() -> None:
+def test_readings_out_of_range_become_missing_with_a_count_per_side_before_means() -> None:
     frame = put(put(put(stays(3, 2), 3, "x", "-5"), 4, "x", "10000000"), 6, "x", "900")
     batch, report = from_dataframe(frame, options=TableOptions(ranges={"x": (0, 12), "y": (-np.inf, np.inf)}))
     x, y = report.features
@@ -55,9 +52,6 @@ def test_readings_out_of_range_become_missing_with_a_count_per_side() -> None:
     # x was 0 -5 1e7 3 | 900 11 12: never clipped to 0 or 12; the median of 0 3 11 12 is 7. The bounds belong to it.
     assert batch.obs[:, :, 0].tolist() == [[0, 0, 0, 3], [7, 11, 12, 0]]
     assert any("x: 0 empty, 1 below and 2 above the plausible range" in line for line in report.lines())
-
-
-def test_ranges_come_before_the_mean_of_duplicates() -> None:
     frame = pd.concat([stays(2, 1), put(stays(2, 1), 3, "x", "1e7").loc[[3]]])
     columns = TableColumns("stay_id", "bin", "action", ("x", "y"), None, "terminated", "truncated")
     batch, report = from_dataframe(frame, columns, TableOptions(duplicates="mean", ranges={"x": (0, 100)}))
@@ -65,22 +59,17 @@ def test_ranges_come_before_the_mean_of_duplicates() -> None:
     assert (report.rows.merged, report.features[0].above) == (1, 0)
 
 
-def test_a_lagged_feature_moves_to_the_next_row_of_its_episode() -> None:
+def test_a_lagged_feature_moves_to_the_next_row_and_one_without_readings_is_refused() -> None:
     batch, report = from_dataframe(stays(2, 1), options=TableOptions(lag=("y",)))
     # y was 0 -1 -2 | 100 99; what is left after the lag is 0 -1 | 100, whose median is 0.
     assert batch.obs[..., 1].tolist() == [[0, 0, -1], [0, 100, 0]]
     assert batch.obs[..., 0].tolist() == [[0, 1, 2], [10, 11, 0]]
     assert (report.features[1].empty, report.features[1].filled) == (2, 2)
-
-
-def test_a_feature_without_a_reading_in_training() -> None:
     with pytest.raises(ValueError, match="column 'x' has no reading in the training episodes: leave it out of --feat"):
         from_dataframe(
             stays(2, 1).assign(x=""), TableColumns("stay_id", "bin", "action", ("x", "y"), truncated="truncated")
         )
 
-
-# -- static features ---------------------------------------------------------------------------------------------------
 
 AGED = TableColumns("stay_id", "bin", "action", ("x", "age", "y"), None, "terminated", "truncated", ("age",))
 
@@ -91,11 +80,15 @@ def aged(*lengths: int) -> pd.DataFrame:
     return frame.assign(age=frame["stay_id"].map(lambda name: str(40 + int(name))))
 
 
-def test_a_static_column_is_a_column_of_every_observation() -> None:
+def test_a_static_column_is_a_column_of_every_observation_in_every_part() -> None:
     batch, report = from_dataframe(aged(2, 1), AGED)
     assert batch.features == ("x", "age", "y")
     assert batch.obs[..., 1].tolist() == [[40, 40, 40], [41, 41, 0]]
     assert "3 features: x, age, y (static: age)" in report.lines()[0]
+    table = prepare_table(aged(3, 2, 3, 2, 3, 3), AGED, rng=np.random.default_rng(0))
+    for batch in (table.train, table.validation, table.test):
+        for obs, _ in batch.episodes():
+            assert len(set(obs[:, 1].tolist())) == 1
 
 
 def test_a_column_that_changes_is_named() -> None:
@@ -118,16 +111,6 @@ def test_a_value_written_once_holds_for_the_whole_episode_and_one_never_written_
         assert set(batch.obs[episode, : batch.lengths[episode] + 1, 1].tolist()) == {40}
         assert (report.features[1].empty, report.features[1].carried, report.features[1].filled) == counts
         assert batch.features == ("x", "age", "y"), "a missing static value has no indicator"
-
-
-def test_the_parts_of_a_prepared_table_keep_it_too() -> None:
-    table = prepare_table(aged(3, 2, 3, 2, 3, 3), AGED, rng=np.random.default_rng(0))
-    for batch in (table.train, table.validation, table.test):
-        for obs, _ in batch.episodes():
-            assert len(set(obs[:, 1].tolist())) == 1
-
-
-# -- splits ------------------------------------------------------------------------------------------------------------
 
 
 def cohort(n: int = 30) -> pd.DataFrame:
@@ -184,20 +167,17 @@ def longer_stay(stay: str, subject: str) -> pd.DataFrame:
     return rows.assign(x="", y="")
 
 
-def test_the_split_depends_on_the_generator_alone() -> None:
-    frame = cohort()
-    assert prepare(frame).test == prepare(frame).test
-    assert prepare(frame).test.ids != prepare(frame, seed=1).test.ids
-    assert set(prepare(frame.iloc[::-1]).test.ids) == set(prepare(frame).test.ids)
-
-
-def test_split_sizes() -> None:
+def test_a_split_has_its_sizes_and_depends_on_the_generator_alone() -> None:
     for n, want in ((3, (1, 1, 1)), (4, (2, 1, 1)), (20, (14, 3, 3)), (100, (70, 15, 15))):
         parts = split_groups([str(i) for i in range(n)], np.random.default_rng(0), 0.15, 0.15)
         assert tuple(int(p.sum()) for p in parts) == want
         assert (np.stack(parts).sum(axis=0) == 1).all()
     parts = split_groups(list("abc"), np.random.default_rng(0), 0.49, 0.5)
     assert tuple(int(p.sum()) for p in parts) == (1, 1, 1)
+    frame = cohort()
+    assert prepare(frame).test == prepare(frame).test
+    assert prepare(frame).test.ids != prepare(frame, seed=1).test.ids
+    assert set(prepare(frame.iloc[::-1]).test.ids) == set(prepare(frame).test.ids)
 
 
 def test_an_action_that_training_never_sees_is_reported() -> None:
@@ -207,9 +187,6 @@ def test_an_action_that_training_never_sees_is_reported() -> None:
     table = prepare(put(frame, row, "action", "9"))
     assert table.train.action_names == table.test.action_names == ("0", "1", "9")
     assert "action '9' is never taken in the training episodes" in table.report.warnings
-
-
-# -- warnings ----------------------------------------------------------------------------------------------------------
 
 
 def noisy(n: int = 60, seed: int = 0) -> pd.DataFrame:

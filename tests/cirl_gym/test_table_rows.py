@@ -25,7 +25,7 @@ def two(*lengths: int) -> pd.DataFrame:
     return frame
 
 
-def test_combinations_by_hand() -> None:
+def test_combinations_by_hand_in_the_users_order_numbers_sorted() -> None:
     # Stay 0: t = 0, 1, 2: (no, 0), (yes, 1), (no, 2). Stay 1: (yes, 0), (no, 1), (no, 2).
     batch, report = from_dataframe(two(3, 3), BOTH)
     assert batch.action_names == (
@@ -40,29 +40,17 @@ def test_combinations_by_hand() -> None:
     assert report.actions == tuple({"drug": drug, "air": air} for drug, air in pairs)
     said = "5 actions, the combinations that were taken: drug=no, air=0; drug=no, air=1; "
     assert any(line.startswith(said) for line in report.lines())
-
-
-def test_the_order_of_the_columns_is_the_users() -> None:
     batch, report = from_dataframe(two(3, 3), infer_columns(two(3, 3), action=("air", "drug")))
     assert batch.action_names[:3] == ("air=0, drug=no", "air=0, drug=yes", "air=1, drug=no")
     assert report.actions[1] == {"air": "0", "drug": "yes"}
-
-
-def test_numbers_are_sorted_and_written_as_with_one_column() -> None:
     frame = two(3, 3)
     frame["air"] = frame["air"].map({"0": "10.0", "1": "9", "2": "100", "": ""})
     batch, _ = from_dataframe(frame, BOTH)
     assert batch.action_names[:3] == ("drug=no, air=9", "drug=no, air=10", "drug=no, air=100")
-
-
-def test_one_column_is_what_it_was() -> None:
     batch, report = from_dataframe(stays(2, 1), COLUMNS)
     assert batch.action_names == ("0", "1")
     assert report.actions == ({"action": "0"}, {"action": "1"})
     assert not any("combinations" in line for line in report.lines())
-
-
-def test_the_map_comes_with_a_prepared_table() -> None:
     table = prepare_table(two(3, 3, 3, 3), BOTH, rng=np.random.default_rng(0))
     assert table.action_map == table.report.actions
     assert [", ".join(f"{k}={v}" for k, v in entry.items()) for entry in table.action_map] == list(
@@ -79,13 +67,10 @@ def test_half_a_decision_is_named(line: int, column: str, other: str) -> None:
     )
 
 
-def test_half_a_decision_on_a_last_row_is_named() -> None:
+def test_half_a_decision_on_a_last_row_and_a_whole_one_that_is_missing_are_named() -> None:
     frame = put(two(3, 3), 5, "air", "1")
     with pytest.raises(ValueError, match="'drug', id '000', line 5: the action is missing, but not in column 'air'"):
         from_dataframe(frame, BOTH)
-
-
-def test_a_whole_decision_that_is_missing_is_named_as_with_one_column() -> None:
     frame = put(put(two(3, 3), 3, "air", ""), 3, "drug", "")
     with pytest.raises(ValueError, match="columns 'drug' and 'air', id '000', line 3: the action is missing; only"):
         from_dataframe(frame, BOTH)
@@ -111,9 +96,6 @@ def test_a_feature_that_gives_one_of_two_decisions_away_is_named() -> None:
     frame["x"] = frame["air"].where(frame["air"] != "", "0")
     _, report = from_dataframe(frame, BOTH)
     assert [text for text in report.warnings if "feature 'x' equals the action of its own row" in text]
-
-
-# -- rows of one (id, time) ----------------------------------------------------------------------------------------
 
 
 def test_identical_rows_collapse_with_a_count() -> None:
@@ -150,15 +132,12 @@ def test_a_rule_settles_conflicting_rows_with_a_count(rule: Any, x: float, y: fl
     assert np.array_equal(batch.obs[1:], from_dataframe(stays(2, *[1] * 25))[0].obs[1:])
 
 
-def test_the_last_of_identical_rows_is_the_last_of_the_file() -> None:
+def test_the_last_of_identical_rows_is_the_last_of_the_file_and_actions_have_no_mean() -> None:
     frame = twice_measured()
     frame = pd.concat([frame, frame.loc[[3]]])  # x was 1, 4, 7 and is 1 again
     batch, report = from_dataframe(frame, COLUMNS, TableOptions(duplicates="last"))
     assert batch.obs[0, 1].tolist() == [1, -1]
     assert (report.rows.identical, report.rows.merged) == (1, 2)
-
-
-def test_actions_have_no_mean() -> None:
     frame = pd.concat([stays(2, 1), put(stays(2, 1), 3, "action", "0").loc[[3]]])
     with pytest.raises(ValueError, match="id '000', line 3: the action or the end differs from that of line 3"):
         from_dataframe(frame, COLUMNS, TableOptions(duplicates="mean"))

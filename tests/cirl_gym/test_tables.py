@@ -18,7 +18,7 @@ COLUMNS = TableColumns("id", "t", "a", ("x",))
 CUT = TableOptions(end="truncated")
 
 
-def test_a_small_table_becomes_the_batch_one_would_write_by_hand() -> None:
+def test_a_small_table_becomes_the_batch_one_would_write_by_hand_actions_beside_the_observation_before() -> None:
     batch, report = from_dataframe(stays(2, 1))
     assert batch.obs.tolist() == [[[0, 0], [1, -1], [2, -2]], [[10, 100], [11, 99], [0, 0]]]
     assert batch.actions.tolist() == [[0, 1], [1, 0]]
@@ -30,9 +30,6 @@ def test_a_small_table_becomes_the_batch_one_would_write_by_hand() -> None:
     assert batch.ids == batch.groups == ("000", "001")
     assert (report.rows.read, report.rows.used, report.episodes.steps) == (5, 5, 3)
     assert report.warnings == ()
-
-
-def test_the_action_stands_with_the_observation_before_it() -> None:
     frame = pd.DataFrame({"id": "p", "t": [0, 1, 2, 3], "x": [0, 1, 2, 3], "a": ["10", "11", "12", ""]})
     batch, _ = Batch.from_dataframe(frame, COLUMNS, CUT)
     chosen = [batch.action_names[a] for a in batch.actions[0]]
@@ -68,7 +65,7 @@ def test_ids_stay_the_text_that_they_are(ids: tuple[str, str], suffix: str, tmp_
     assert report.episodes.used == 2
 
 
-def test_ids_that_are_whole_numbers_in_memory_or_parquet_are_exact(tmp_path: Path) -> None:
+def test_ids_in_memory_or_parquet_are_exact_or_refused(tmp_path: Path) -> None:
     big = [9007199254740992, 9007199254740993]
     frame = pd.DataFrame(
         {"id": np.repeat(big, 2), "t": [0, 1] * 2, "x": 1.5, "a": pd.array([0, None, 1, None], "Int64")}
@@ -78,15 +75,9 @@ def test_ids_that_are_whole_numbers_in_memory_or_parquet_are_exact(tmp_path: Pat
         batch, _ = from_dataframe(table, COLUMNS, CUT)
         assert batch.ids == tuple(map(str, big))
         assert batch.action_names == ("0", "1")
-
-
-def test_parquet_whose_index_holds_the_id_and_time(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": ["a", "a", "b", "b"], "t": [0, 1] * 2, "x": 1.5, "a": ["0", None, "1", None]})
     frame.set_index(["id", "t"]).to_parquet(tmp_path / "t.parquet")
     assert from_dataframe(read_table(tmp_path / "t.parquet"), COLUMNS, CUT)[0].ids == ("a", "b")
-
-
-def test_large_floating_point_ids_are_refused_as_they_may_have_been_merged() -> None:
     frame = pd.DataFrame({"id": [2.0**53] * 2, "t": [0, 1], "x": 1.0, "a": ["1", ""]})
     with pytest.raises(ValueError, match=r"column 'id' holds floating-point numbers .* read it as text"):
         from_dataframe(frame, COLUMNS, CUT)

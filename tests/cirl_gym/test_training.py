@@ -43,7 +43,7 @@ def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_it_learns_and_keeps_the_best_epoch():
+def test_it_learns_keeps_the_best_epoch_and_stays_in_eval_mode():
     network, loss, validation = line_problem()
     history = train_network(network, loss, validation, 64, TrainingConfig(epochs=40, learning_rate=0.02), seed=0)
     assert history.validation[0] > 1.0
@@ -52,9 +52,6 @@ def test_it_learns_and_keeps_the_best_epoch():
     assert validation() == history.validation[history.best_epoch]
     assert len(history.validation) == history.epochs + 1
     assert not network.training
-
-
-def test_parameters_change_in_one_step_and_stay_in_eval_mode():
     network, loss, validation = line_problem()
     before = weights_of(network)
     train_network(network, loss, validation, 64, TrainingConfig(epochs=1, batch_size=64, fewest_steps=1), seed=0)
@@ -113,7 +110,7 @@ def test_small_tables_take_smaller_batches_and_every_episode_once_and_the_share_
     assert sorted(row for rows in seen for row in rows) == [0, 1, 2]
 
 
-def test_a_loss_that_is_not_finite_stops_and_names_the_step():
+def test_a_loss_gradient_or_validation_loss_that_is_not_finite_stops_and_names_the_step():
     network, loss, validation = line_problem()
     steps = []
 
@@ -125,9 +122,6 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step():
         train_network(network, breaks, validation, 64, TrainingConfig(epochs=5, batch_size=16, fewest_steps=4), seed=0)
     assert all(torch.isfinite(value).all() for value in network.state_dict().values())
     assert not network.training
-
-
-def test_a_gradient_that_is_not_finite_stops_too():
     network, _, validation = line_problem()
 
     def root(rows, share):  # of 0 is 0; its slope is not a number
@@ -135,9 +129,6 @@ def test_a_gradient_that_is_not_finite_stops_too():
 
     with pytest.raises(ValueError, match="step 1 "):
         train_network(network, root, validation, 4, TrainingConfig(), 0)
-
-
-def test_a_validation_loss_that_is_not_finite_stops():
     network, loss, _ = line_problem()
     start = weights_of(network)
     values = iter([1.0, math.nan])
@@ -146,11 +137,14 @@ def test_a_validation_loss_that_is_not_finite_stops():
     assert same(start, weights_of(network))
 
 
-def test_bad_settings_are_refused():
+def test_bad_settings_are_refused_and_the_rate_falls_as_half_a_cosine():
     wrong = {"epochs": 0, "batch_size": 0, "patience": 0, "learning_rate": math.nan, "weight_decay": -1.0}
     for name, value in {**wrong, "schedule": "linear"}.items():
         with pytest.raises(ValueError, match=name):
             TrainingConfig(**{name: value})
+    config = TrainingConfig(epochs=4, learning_rate=1.0, schedule="cosine")
+    assert [config.rate(epoch) for epoch in (1, 3)] == pytest.approx([1.0, 0.5])
+    assert TrainingConfig(learning_rate=0.5).rate(7) == 0.5
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
@@ -169,12 +163,6 @@ def test_a_model_trained_on_an_accelerator_answers_on_the_cpu(kind):
     assert np.isfinite(model.predict(model.encode(validation))).all()
     cloned = fit_cloning(train, validation, CloningConfig(training=training), np.random.default_rng(0))
     assert np.isfinite(cloned.policy.log_probabilities(validation)).all()
-
-
-def test_the_rate_falls_as_half_a_cosine():
-    config = TrainingConfig(epochs=4, learning_rate=1.0, schedule="cosine")
-    assert [config.rate(epoch) for epoch in (1, 3)] == pytest.approx([1.0, 0.5])
-    assert TrainingConfig(learning_rate=0.5).rate(7) == 0.5
 
 
 class Killed(Exception):

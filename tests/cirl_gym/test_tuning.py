@@ -84,17 +84,15 @@ class TestTables:
         assert [multiple(0.5, size) for size in (1, 2, 3, 4, 5)] == [1, 1, 2, 2, 3]
         assert multiple(0.1, 1) == 1
 
-    def test_the_linear_law_has_nothing_to_tune(self):
-        with pytest.raises(ValueError, match="nothing to tune for 'ar'"):
-            load_search("ar")
-
-    def test_tables_and_settings_come_back_from_json(self):
+    def test_tables_and_settings_come_back_from_json_and_the_linear_law_has_none(self):
         search, default = load_search("crn"), OutcomeModelConfig()
         assert Search.from_dict(json.loads(json.dumps(asdict(search)))) == search
         changed = replace(default, crn=replace(default.crn, hidden=7), base=False)
         assert replaced(default, json.loads(json.dumps(asdict(changed))), "config") == changed
         with pytest.raises(ValueError, match=r"config\.crn has no field 'size'"):
             replaced(default, {"crn": {"size": 3}}, "config")
+        with pytest.raises(ValueError, match="nothing to tune for 'ar'"):
+            load_search("ar")
 
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -124,11 +122,16 @@ class TestTrials:
         best = found.best_config.mb_h
         assert (best.hidden, best.training.learning_rate) == (8, 0.2)
 
-    def test_the_default_is_the_tables_number(self, tmp_path):
+    def test_the_default_is_the_tables_number_and_progress_rises_to_the_end(self, tmp_path):
         fit = Recorded()
         found = run(tmp_path / "study", fit, search=load_search("mb_h"), prune=False)
         assert len(fit.calls) == len(found.trials) == 20
         assert len({(row.choice["RNN units"], row.choice["FC units"]) for row in found.trials}) > 5
+        told = []
+        tune(TRAIN, VALIDATION, config(trials=2), tmp_path / "s", fit=Recorded(), progress=lambda *at: told.append(at))
+        assert told == sorted(told)
+        assert told[-1] == (2, 2)
+        assert {total for _, total in told} == {2}
 
     @pytest.mark.parametrize("sampler", ["random", "tpe"])
     def test_same_seed_same_study(self, tmp_path, sampler):
@@ -171,13 +174,6 @@ class TestTrials:
         everything = run(tmp_path / "all", Recorded(epochs=13), search=many, prune=False)
         assert {row.state for row in everything.trials} == {"finished"}
         assert everything.best.choice == {"units": 10}
-
-    def test_progress_rises_to_the_end(self, tmp_path):
-        told = []
-        tune(TRAIN, VALIDATION, config(trials=2), tmp_path / "s", fit=Recorded(), progress=lambda *at: told.append(at))
-        assert told == sorted(told)
-        assert told[-1] == (2, 2)
-        assert {total for _, total in told} == {2}
 
 
 KILLED = """
