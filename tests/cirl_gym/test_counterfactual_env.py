@@ -8,7 +8,7 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import assert_same
+from env_runs import assert_refused, assert_same, episode
 from gymnasium.utils.env_checker import check_env
 from scripted import Scripted
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
@@ -94,46 +94,39 @@ def test_with_the_oracle_it_is_the_noise_free_simulator_step_for_step(quiet_batc
     rng = np.random.default_rng(0)
     imagined = CounterfactualEnv(OracleModel(QUIET), quiet_batch, feature_map=PHI, weights=W, horizon=20)
     simulator = TumourEnv(QUIET, weights=W)
-    for episode in range(15):
-        a, _ = imagined.reset(seed=episode, options={"episode": episode})
-        b, _ = simulator.reset(options={"patient": quiet_batch.obs[episode, 0]})
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-        ended = False
-        while not ended:
-            action = int(rng.random() < chance)
-            one, two = imagined.step(action), simulator.step(action)
-            np.testing.assert_allclose(one[0], two[0], rtol=1e-4, atol=1e-4)
-            assert one[1] == pytest.approx(two[1], abs=1e-5)
-            assert one[2:4] == two[2:4]
-            np.testing.assert_allclose(one[4]["phi"], two[4]["phi"], atol=1e-5)
-            ended = one[2] or one[3]
+    for k in range(15):
+        actions = [int(number < chance) for number in rng.random(20)]
+        a, mine = episode(imagined, actions, seed=k, options={"episode": k})
+        b, theirs = episode(simulator, actions, options={"patient": quiet_batch.obs[k, 0]})
+        np.testing.assert_allclose(a[0], b[0], rtol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        for one, two in zip(mine, theirs, strict=True):
+            assert one[0] == pytest.approx(two[0], abs=1e-5)
+            assert one[1:3] == two[1:3]
+            np.testing.assert_allclose(one[3]["phi"], two[3]["phi"], atol=1e-5)
 
 
 def test_it_goes_on_from_any_history(quiet_batch):
     """Replaying a noise-free episode's own actions from the middle gives the rest of the episode."""
     env = CounterfactualEnv(OracleModel(QUIET), quiet_batch, end="never")
-    for episode in range(10):
-        length = int(quiet_batch.lengths[episode])
-        step = min(6, length - 1)
-        obs, info = env.reset(options={"episode": str(episode), "step": step})
-        assert (info["episode"], info["step"]) == (str(episode), step)
-        np.testing.assert_array_equal(obs[:2], quiet_batch.obs[episode, step])
-        assert obs[2:].argmax() == quiet_batch.actions[episode, step - 1]
-        for t in range(step, length):
-            obs, *_ = env.step(int(quiet_batch.actions[episode, t]))
-            np.testing.assert_allclose(obs[:2], quiet_batch.obs[episode, t + 1], rtol=1e-4, atol=1e-4)
+    for k, (course, actions) in enumerate(list(quiet_batch.episodes())[:10]):
+        step = min(6, len(actions) - 1)
+        obs, info = env.reset(options={"episode": str(k), "step": step})
+        assert (info["episode"], info["step"]) == (str(k), step)
+        np.testing.assert_array_equal(obs[:2], course[step])
+        assert obs[2:].argmax() == actions[step - 1]
+        after = [env.step(int(action))[0][:2] for action in actions[step:]]
+        np.testing.assert_allclose(after, course[step + 1 :], rtol=1e-4, atol=1e-4)
 
 
 def test_a_given_history_goes_on_like_the_batchs_own(quiet_batch):
     env = CounterfactualEnv(OracleModel(QUIET), quiet_batch, end="never")
-    for episode in range(5):
-        step = min(6, int(quiet_batch.lengths[episode]) - 1)
-        obs, actions = quiet_batch.obs[episode, : step + 1], quiet_batch.actions[episode, :step]
-        a, info = env.reset(options={"history": (obs, actions)})
-        assert info["step"] == step
-        first = [a, *(env.step(1)[0] for _ in range(3))]
-        b, _ = env.reset(options={"episode": episode, "step": step})
-        np.testing.assert_array_equal(first, [b, *(env.step(1)[0] for _ in range(3))])
+    for k in range(5):
+        step = min(6, int(quiet_batch.lengths[k]) - 1)
+        history = quiet_batch.obs[k, : step + 1], quiet_batch.actions[k, :step]
+        assert env.reset(options={"history": history})[1]["step"] == step
+        given, own = (episode(env, [1] * 3, options=o) for o in ({"history": history}, {"episode": k, "step": step}))
+        np.testing.assert_array_equal(given[0], own[0])
     whole, _ = env.reset(options={"patient": quiet_batch.obs[0, 0]})
     np.testing.assert_array_equal(whole, env.reset(options={"episode": 0})[0])
     # So does a batch of one episode.
@@ -184,12 +177,8 @@ class TestPackaged:
 
 class TestEnds:
     def run(self, env, action=0, **reset):
-        env.reset(**reset)
-        for t in range(1, 100):
-            _, _, terminated, truncated, _ = env.step(action)
-            if terminated or truncated:
-                return t, terminated, truncated
-        return None
+        _, steps = episode(env, [action] * 100, **reset)
+        return len(steps), *steps[-1][1:3]
 
     def test_horizon(self, batch):
         assert batch.horizon == 20
@@ -199,9 +188,9 @@ class TestEnds:
         assert self.run(env, seed=0) == (33, False, True)
 
     def test_a_history_counts_towards_the_horizon(self, batch):
-        episode = int(np.flatnonzero(batch.lengths > 5)[0])
+        k = int(np.flatnonzero(batch.lengths > 5)[0])
         env = CounterfactualEnv(Counting(), batch, end="never")
-        assert self.run(env, options={"episode": episode, "step": 5}) == (15, False, True)
+        assert self.run(env, options={"episode": k, "step": 5}) == (15, False, True)
 
     def test_a_rule_sees_raw_observations_and_wins_over_the_horizon(self, batch):
         x = float(batch.obs[0, 0, 0])
@@ -241,8 +230,8 @@ def test_the_space_holds_starts_beyond_the_models_bounds(batch):
         bounds = (np.full(2, 10.0), np.full(2, 11.0))
 
     env = CounterfactualEnv(Narrow(), batch)
-    for episode in range(len(batch)):
-        assert env.reset(options={"episode": episode})[0] in env.observation_space
+    for k in range(len(batch)):
+        assert env.reset(options={"episode": k})[0] in env.observation_space
 
 
 def test_a_model_that_breaks_its_promise_is_named(batch):
@@ -300,13 +289,10 @@ class TestBadInput:
         ],
     )
     def test_a_bad_option_leaves_the_state_alone(self, batch, options, message):
-        env, reference = (CounterfactualEnv(OracleModel(), batch, outcome="sampled") for _ in range(2))
-        env.reset(seed=1)
-        reference.reset(seed=1)
-        with pytest.raises(ValueError, match=message):
-            env.reset(seed=99, options=options)
-        np.testing.assert_array_equal(env.step(1)[0], reference.step(1)[0])
-        np.testing.assert_array_equal(env.reset()[0], reference.reset()[0])
+        def make():
+            return CounterfactualEnv(OracleModel(), batch, outcome="sampled")
+
+        assert_refused(make, lambda env: env.reset(seed=99, options=options), message)
 
     def test_nothing_follows_an_ended_episode(self, batch):
         env = CounterfactualEnv(OracleModel(), batch)

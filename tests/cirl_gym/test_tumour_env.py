@@ -7,7 +7,7 @@ import random
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import assert_same
+from env_runs import assert_refused, assert_same, episode
 from gymnasium.utils.env_checker import check_env
 from scripted import Scripted, plain_course, plain_returns
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
@@ -17,19 +17,6 @@ from cirl_gym.envs.tumour import TumourEnv
 
 QUIET = TumourParameters(tumour_noise=0.0, side_noise=0.0)
 LAYOUTS = [{}, {"previous_action": False}, {"observation": "dict"}, {"observation": "dict", "previous_action": False}]
-
-
-def episode(env, actions, **reset):
-    """Observations and steps of one episode; the actions go on as long as the episode does."""
-    obs, _ = env.reset(**reset)
-    seen, steps = [obs], []
-    for action in actions:
-        obs, reward, terminated, truncated, info = env.step(action)
-        seen.append(obs)
-        steps.append((reward, terminated, truncated, info))
-        if terminated or truncated:
-            break
-    return seen, steps
 
 
 @pytest.mark.parametrize("arguments", LAYOUTS)
@@ -151,9 +138,8 @@ class TestOptions:
         for _ in range(2):
             obs, info = env.reset(seed=0)
             assert obs[:2].tolist() == [30, 2]
-            assert_same(
-                info, {"patient": np.array([30.0, 2.0]), "noise": np.zeros(2), "weights": np.array([-1.0, 0.0])}
-            )
+            told = {"patient": np.array([30.0, 2.0]), "noise": np.zeros(2), "weights": np.array([-1.0, 0.0])}
+            assert_same(info, told)
             assert env.step(0)[1] == pytest.approx(-32.5 / 50)
         _, info = env.reset(options={"patient": (20, 3), "weights": (0, -1)})
         assert info["weights"].tolist() == [0, -1]
@@ -257,13 +243,7 @@ class TestBadInput:
         ],
     )
     def test_a_bad_option_leaves_the_state_alone(self, options, message):
-        env, reference = TumourEnv(), TumourEnv()
-        env.reset(seed=1)
-        reference.reset(seed=1)
-        with pytest.raises(ValueError, match=message):
-            env.reset(seed=99, options=options)
-        np.testing.assert_array_equal(env.step(1)[0], reference.step(1)[0])
-        np.testing.assert_array_equal(env.reset()[0], reference.reset()[0])
+        assert_refused(TumourEnv, lambda env: env.reset(seed=99, options=options), message)
 
     @pytest.mark.parametrize(
         "weights", [(-0.5, -0.6), (-1,), (-0.3, -0.3, -0.4), (float("nan"), 0), ("a", "b"), (float("inf"), 0)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ new_gymnasium = pytest.mark.skipif(
     not hasattr(gym.vector, "AutoresetMode"), reason="the native vector environments need gymnasium >= 1.1"
 )
 IDS = ("CIRLTumour-v0", "CIRLCounterfactual-v0")
+copied = pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 CHANCES = np.array([1.0, 0.0, 0.2])
 """Of treatment, for three patients whose episodes differ in length: cured, failing, and kept to the horizon."""
 
@@ -26,6 +30,29 @@ def native(env_id, mode, n=3, **arguments):
 def sync(env_id, mode, n=3, **arguments):
     """Gymnasium's loop over single environments."""
     return gym.make_vec(env_id, n, "sync", vector_kwargs={"autoreset_mode": mode}, **arguments)
+
+
+def episode(env, actions, **reset):
+    """Observations of one episode, and what else its steps return; the actions go on as long as the episode does."""
+    seen, steps = [env.reset(**reset)[0]], []
+    for action in actions:
+        obs, *step = env.step(action)
+        seen.append(obs)
+        steps.append(tuple(step))
+        if step[1] or step[2]:
+            break
+    return seen, steps
+
+
+def assert_refused(make, bad, message, good=1, steps=1, error=ValueError):
+    """``bad(env)`` is an error, and the environment goes on like one to which it was never done."""
+    env, reference = make(), make()
+    assert_same(env.reset(seed=1), reference.reset(seed=1))
+    with pytest.raises(error, match=message):
+        bad(env)
+    for _ in range(steps):
+        assert_same(env.step(good), reference.step(good))
+    assert_same(env.reset(), reference.reset())
 
 
 def drive(env, steps, seed=7, options=None, masks=None):
@@ -96,14 +123,8 @@ def cut(env, actions, mode):
 
 def assert_single_courses(env_id, found, used):
     """Every row's episodes are those of the single environment with the row's seed and actions, to the last bit."""
-    for i in range(len(found)):
+    for i, episodes in enumerate(found):
         single, remaining = gym.make(env_id), iter(used[i])
-        obs, _ = single.reset(seed=7 + i)
-        for episode in found[i]:
-            expected, over = [obs], False
-            while not over:
-                obs, _, terminated, truncated, _ = single.step(next(remaining))
-                expected.append(obs)
-                over = terminated or truncated
-            assert episode.tobytes() == np.array(expected).tobytes()
-            obs, _ = single.reset()
+        for k, seen in enumerate(episodes):
+            expected, _ = episode(single, remaining, seed=7 + i if k == 0 else None)
+            assert seen.tobytes() == np.array(expected).tobytes()
