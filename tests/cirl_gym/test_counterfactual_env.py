@@ -40,7 +40,9 @@ class Counting:
     features = FEATURES
     n_actions = 2
     noise_scale = np.zeros(2)
-    bounds = (np.zeros(2), np.full(2, 1000.0))
+
+    def __init__(self, high=1000.0, end=0.0):
+        self.bounds, self.end = (np.zeros(2), np.full(2, high)), np.float32(end)
 
     def noise(self, normals):
         return normals * self.noise_scale
@@ -57,7 +59,7 @@ class Counting:
         return states[..., None, :2] + states[..., None, 2:] + np.array([[0], [1]], dtype=np.float32)
 
     def end_probability(self, states):
-        return np.broadcast_to(np.float32(0.0), (*states.shape[:-1], 2))
+        return np.broadcast_to(self.end, (*states.shape[:-1], 2))
 
     def advance(self, states, actions, obs):
         return np.concatenate([obs, states[..., 2:] + 1], axis=-1)
@@ -136,43 +138,32 @@ def test_a_given_history_goes_on_like_the_batchs_own(quiet_batch):
     np.testing.assert_array_equal(obs[:2], quiet_batch.obs[2, quiet_batch.lengths[2]])
 
 
-class TestPackaged:
-    def test_no_argument_is_needed(self):
-        env = gym.make("CIRLCounterfactual-v0")
-        obs, info = env.reset(seed=0)
-        assert obs in env.observation_space
-        assert info["episode"] in env.unwrapped.batch.ids
-        assert env.unwrapped.features == FEATURES
-        assert env.unwrapped.feature_map.high.tolist() == [50, 15]
-        np.testing.assert_allclose(env.unwrapped.weights, W, atol=0.02)
-        assert env.step(1)[4]["phi"].shape == (2,)
+def test_no_argument_is_needed_and_it_foresees_what_the_simulator_does():
+    env, simulator = gym.make("CIRLCounterfactual-v0"), TumourEnv(QUIET)
+    assert env.reset(seed=0)[1]["episode"] in env.unwrapped.batch.ids
+    assert env.unwrapped.features == FEATURES
+    assert env.unwrapped.feature_map.high.tolist() == [50, 15]
+    np.testing.assert_allclose(env.unwrapped.weights, W, atol=0.02)
+    for seed in range(5):
+        seen, steps = episode(env, [1, 0, 1, 1, 0, 0], seed=seed)
+        assert seen[0] in env.observation_space
+        assert steps[0][3]["phi"].shape == (2,)
+        real, _ = episode(simulator, [1, 0, 1, 1, 0, 0], options={"patient": seen[0][:2]})
+        np.testing.assert_allclose(np.array(seen)[:, :2], np.array(real)[:, :2], atol=0.3)
 
-    def test_it_foresees_what_the_simulator_does(self):
-        imagined, simulator = gym.make("CIRLCounterfactual-v0"), TumourEnv(QUIET)
-        for seed in range(5):
-            obs, _ = imagined.reset(seed=seed)
-            simulator.reset(options={"patient": obs[:2]})
-            for action in (1, 0, 1, 1, 0, 0):
-                a, b = imagined.step(action)[0], simulator.step(action)[0]
-                np.testing.assert_allclose(a[:2], b[:2], atol=0.3)
 
-    def test_it_is_small(self):
-        assert sum(path.stat().st_size for path in PACKAGED.iterdir()) < 400_000
-        assert sorted(path.name for path in PACKAGED.iterdir()) == ["batch.npz", "outcome_model.npz", "result.json"]
-
-    def test_a_run_that_lacks_a_file_is_named(self, tmp_path):
-        for name in ("batch.npz", "outcome_model.npz", "result.json"):
-            folder = tmp_path / name
-            shutil.copytree(PACKAGED, folder)
-            (folder / name).unlink()
-            with pytest.raises((FileNotFoundError, ValueError), match=name):
-                gym.make("CIRLCounterfactual-v0", run=folder)
-
-    def test_a_copied_run_is_the_packaged_one(self, tmp_path):
-        shutil.copytree(PACKAGED, tmp_path / "run")
-        a, b = gym.make("CIRLCounterfactual-v0"), gym.make("CIRLCounterfactual-v0", run=str(tmp_path / "run"))
-        assert_same(a.reset(seed=1), b.reset(seed=1))
-        assert_same(a.step(1), b.step(1))
+def test_the_packaged_run_is_small_can_be_copied_and_needs_all_its_files(tmp_path):
+    assert sum(path.stat().st_size for path in PACKAGED.iterdir()) < 400_000
+    assert sorted(path.name for path in PACKAGED.iterdir()) == ["batch.npz", "outcome_model.npz", "result.json"]
+    shutil.copytree(PACKAGED, tmp_path / "run")
+    a, b = gym.make("CIRLCounterfactual-v0"), gym.make("CIRLCounterfactual-v0", run=str(tmp_path / "run"))
+    assert_same(a.reset(seed=1), b.reset(seed=1))
+    assert_same(a.step(1), b.step(1))
+    for path in PACKAGED.iterdir():
+        (tmp_path / "run" / path.name).unlink()
+        with pytest.raises((FileNotFoundError, ValueError), match=path.name):
+            gym.make("CIRLCounterfactual-v0", run=tmp_path / "run")
+        shutil.copy(path, tmp_path / "run")
 
 
 class TestEnds:
@@ -186,8 +177,7 @@ class TestEnds:
         assert self.run(CounterfactualEnv(Counting(), batch, end="never", horizon=33), seed=0) == (33, False, True)
         env = gym.make("CIRLCounterfactual-v0", model=Counting(), batch=batch, end="never", horizon=33)
         assert self.run(env, seed=0) == (33, False, True)
-
-    def test_a_history_counts_towards_the_horizon(self, batch):
+        # A history counts.
         k = int(np.flatnonzero(batch.lengths > 5)[0])
         env = CounterfactualEnv(Counting(), batch, end="never")
         assert self.run(env, options={"episode": k, "step": 5}) == (15, False, True)
@@ -200,16 +190,13 @@ class TestEnds:
             assert self.run(env, options={"episode": 0}) == (4, True, False)
 
     def test_the_learned_end_is_drawn_with_the_models_probability(self, batch):
-        class Quarter(Counting):
-            def end_probability(self, states):
-                return np.broadcast_to(np.float32(0.25), (*states.shape[:-1], 2))
-
-        env = CounterfactualEnv(Quarter(), batch, horizon=1000)
+        quarter = Counting(end=0.25)
+        env = CounterfactualEnv(quarter, batch, horizon=1000)
         env.reset(seed=0)
         lengths = [self.run(env)[0] for _ in range(400)]
         # Geometric: mean 4, standard deviation sqrt(.75) / .25 = 3.46, standard error .173.
         assert np.mean(lengths) == pytest.approx(4, abs=0.7)
-        assert self.run(CounterfactualEnv(Quarter(), batch, end="never"), seed=0) == (20, False, True)
+        assert self.run(CounterfactualEnv(quarter, batch, end="never"), seed=0) == (20, False, True)
 
 
 def test_outside_support_is_told_feature_by_feature(batch):
@@ -219,28 +206,23 @@ def test_outside_support_is_told_feature_by_feature(batch):
     told = []
     for _ in range(20):
         obs, *_, info = env.step(1)
-        assert type(info["outside_support"]) is bool
-        assert info["outside_support"] == bool((obs[:2] > live.max(axis=0)).any() or (obs[:2] < live.min(axis=0)).any())
+        assert info["outside_support"] is bool(((obs[:2] > live.max(axis=0)) | (obs[:2] < live.min(axis=0))).any())
         told.append(info["outside_support"])
     assert {True, False} == set(told)
 
 
 def test_the_space_holds_starts_beyond_the_models_bounds(batch):
-    class Narrow(Counting):
-        bounds = (np.full(2, 10.0), np.full(2, 11.0))
-
-    env = CounterfactualEnv(Narrow(), batch)
+    env = CounterfactualEnv(Counting(high=10.0), batch)
     for k in range(len(batch)):
         assert env.reset(options={"episode": k})[0] in env.observation_space
 
 
 def test_a_model_that_breaks_its_promise_is_named(batch):
-    class Broken(Counting):
-        def predict(self, states):
-            return super().predict(states) * np.array([1, np.nan], dtype=np.float32)
-
-    env = CounterfactualEnv(Broken(), batch)
+    model = Counting()
+    env = CounterfactualEnv(model, batch)
     env.reset(seed=0)
+    predict = model.predict
+    model.predict = lambda states: predict(states) * np.array([1, np.nan], dtype=np.float32)
     with pytest.raises(ValueError, match="'side_effects'"):
         env.step(0)
 
@@ -279,13 +261,9 @@ class TestBadInput:
             ({"horizon": 21}, "can only shorten"),
             ({"weights": (1, 1)}, "weights must"),
             ({"step": 2}, "needs the option 'episode'"),
-            ({"episode": 40}, "from 0 to 39"),
-            ({"episode": -1}, "from 0 to 39"),
-            ({"episode": 1.5}, "from 0 to 39"),
             ({"episode": "nobody"}, "'nobody'"),
-            ({"episode": 0, "step": 21}, "from 0 to"),
-            ({"episode": 0, "step": -1}, "from 0 to"),
-            ({"episode": 0, "step": 0.5}, "from 0 to"),
+            *(({"episode": k}, "from 0 to 39") for k in (40, -1, 1.5)),
+            *(({"episode": 0, "step": t}, "from 0 to") for t in (21, -1, 0.5)),
         ],
     )
     def test_a_bad_option_leaves_the_state_alone(self, batch, options, message):
@@ -307,18 +285,10 @@ class TestBadInput:
         longer.reset(options={"episode": cut, "step": 20})
         longer.step(0)
 
-    def test_model_and_batch_are_needed(self, batch):
-        for given, missing in (({"batch": batch}, "model"), ({"model": OracleModel()}, "batch")):
-            with pytest.raises(ValueError, match=f"belong together, {missing} is missing"):
-                gym.make("CIRLCounterfactual-v0", **given)
-        with pytest.raises(ValueError, match="either run, or model and batch"):
-            gym.make("CIRLCounterfactual-v0", model=OracleModel(), batch=batch, run="runs/demo")
-
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"weights": (-1, -1)}, "weights must"),
-            ({"weights": (-1,)}, "weights must"),
+            *(({"weights": w}, "weights must") for w in ((-1, -1), (-1,))),
             ({"outcome": "drawn"}, "option 'outcome' must"),
             ({"end": "always"}, "end must"),
             ({"horizon": 0}, "horizon must"),
@@ -329,7 +299,12 @@ class TestBadInput:
         with pytest.raises(ValueError, match=message):
             CounterfactualEnv(OracleModel(), batch, **arguments)
 
-    def test_a_model_of_another_table_is_refused(self, batch):
+    def test_what_does_not_belong_together_is_refused(self, batch):
+        for given, missing in (({"batch": batch}, "model"), ({"model": OracleModel()}, "batch")):
+            with pytest.raises(ValueError, match=f"belong together, {missing} is missing"):
+                gym.make("CIRLCounterfactual-v0", **given)
+        with pytest.raises(ValueError, match="either run, or model and batch"):
+            gym.make("CIRLCounterfactual-v0", model=OracleModel(), batch=batch, run="runs/demo")
         with pytest.raises(ValueError, match="features of model"):
             CounterfactualEnv(OracleModel(), replace(batch, features=("a", "b")))
         with pytest.raises(ValueError, match="model knows 2 actions, the batch 3"):

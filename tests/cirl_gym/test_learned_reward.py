@@ -12,7 +12,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import IDS, assert_same, drive, native, new_gymnasium, sync
+from env_runs import IDS, assert_same, drive, episode, native, new_gymnasium, sync
 from gymnasium.utils.env_checker import check_env
 from sample_result import sample_fields
 
@@ -72,22 +72,16 @@ class TestFunction:
         assert wider.feature_map.of == ("pain", "side_effects", "age", "tumour")
         assert wider([7.0, 2.0, 60.0, 35.0]) == learned([35.0, 2.0])
 
-    @pytest.mark.parametrize(
-        ("names", "message"),
-        [
+        for names, message in (
             (("tumour", "pain"), r"only the reward has \['side_effects'\], which lacks \['pain'\]"),
             (("tumour",), r"only the reward has \['side_effects'\]"),
             (("tumour", "tumour", "side_effects"), "other features"),
-        ],
-    )
-    def test_other_features_are_named(self, run, names, message):
-        with pytest.raises(ValueError, match=message):
-            load_reward(run).among(names)
-
-    @pytest.mark.parametrize("outcomes", [3.0, [1.0], [1.0, 2.0, 3.0]])
-    def test_outcomes_of_another_shape_are_refused(self, run, outcomes):
-        with pytest.raises(ValueError, match=r"phi is of \[.., 2\] numbers, one for each of tumour, side_effects"):
-            load_reward(run)(outcomes)
+        ):
+            with pytest.raises(ValueError, match=message):
+                learned.among(names)
+        for outcomes in (3.0, [1.0], [1.0, 2.0, 3.0]):
+            with pytest.raises(ValueError, match=r"phi is of \[.., 2\] numbers, one for each of tumour, side_effects"):
+                learned(outcomes)
 
     def test_it_is_checked_and_cannot_be_changed(self, run):
         learned = load_reward(run)
@@ -156,19 +150,16 @@ class TestSingle:
         wide = TumourParameters(tumour_noise=0.0, side_noise=0.0, tumour_max=100.0, side_max=30.0)
         paid = []
         for parameters in (QUIET, wide):
-            env = LearnedReward(TumourEnv(parameters), run)
-            env.reset(options={"patient": (30, 2)})
-            paid.append([env.step(action)[1] for action in (1, 0, 1)])
+            _, steps = episode(LearnedReward(TumourEnv(parameters), run), [1, 0, 1], options={"patient": (30, 2)})
+            paid.append([step[0] for step in steps])
         assert paid[0] == pytest.approx(paid[1], abs=1e-9)
 
     def test_a_run_with_its_features_in_another_order(self, run, tmp_path):
         turned = write_run(tmp_path / "turned", ("side_effects", "tumour"), (-0.75, -0.25))
-        rewards = []
-        for folder in (run, turned):
-            env = LearnedReward(gym.make("CIRLTumour-v0"), folder)
-            env.reset(seed=1)
-            rewards.append([env.step(1)[1] for _ in range(4)])
-        assert rewards[0] == rewards[1]
+        one, two = (
+            episode(LearnedReward(gym.make("CIRLTumour-v0"), folder), [1] * 4, seed=1)[1] for folder in (run, turned)
+        )
+        assert [step[0] for step in one] == [step[0] for step in two]
 
     def test_all_but_the_reward_is_the_environments(self, run):
         plain, env = gym.make("CIRLTumour-v0"), LearnedReward(gym.make("CIRLTumour-v0"), run)
@@ -183,22 +174,16 @@ class TestSingle:
         env = LearnedReward(gym.make("CIRLCounterfactual-v0", outcome="sampled"), PACKAGED)
         still = LearnedReward(gym.make("CIRLCounterfactual-v0", outcome="expected"), PACKAGED)
         learned = load_reward(PACKAGED)
-        options = {"episode": 3}
-        env.reset(seed=0, options=options)
-        still.reset(seed=0, options=options)
-        sampled, paid = env.step(1)[:2]
-        expected, same = still.step(1)[:2]
+        for one in (env, still):
+            one.reset(seed=0, options={"episode": 3})
+        (sampled, paid), (expected, same) = env.step(1)[:2], still.step(1)[:2]
         assert paid == same == pytest.approx(learned(expected[:2]), abs=1e-6)
         assert abs(paid - learned(sampled[:2])) > 1e-5
 
     def test_the_packaged_environment_earns_what_its_run_has_learned(self):
         env = LearnedReward(gym.make("CIRLCounterfactual-v0"), PACKAGED)
-        env.reset(seed=0)
-        over = False
-        while not over:
-            _, paid, terminated, truncated, info = env.step(1)
+        for paid, _, _, info in episode(env, [1] * 20, seed=0)[1]:
             assert paid == pytest.approx(info["original_reward"], abs=1e-12)
-            over = terminated or truncated
 
     def test_faults_are_named(self, run, tmp_path):
         other = write_run(tmp_path / "other", ("age", "tumour"), ranges={"age": [0, 1], "tumour": [0, 1]})
@@ -265,8 +250,7 @@ class TestVector:
     def test_gymnasiums_own_vector_environment_can_be_wrapped(self, mode, run):
         ours = self.wrapped(sync("CIRLTumour-v0", mode, max_episode_steps=4), run)
         native_too = self.wrapped(native("CIRLTumour-v0", mode, max_episode_steps=4), run)
-        for a, b in zip(drive(ours, 14), drive(native_too, 14), strict=True):
-            assert_same(a, b)
+        assert_same(drive(ours, 14), drive(native_too, 14))
 
     def test_the_step_that_only_resets_pays_nothing(self, run):
         env = self.wrapped(native("CIRLTumour-v0", AutoresetMode.NEXT_STEP, n=1, max_episode_steps=1), run)
@@ -281,9 +265,8 @@ class TestVector:
         assert "original_reward" not in infos
 
     def test_rows_that_end_are_paid_for_their_last_outcome(self, run):
-        env = self.wrapped(
-            native("CIRLTumour-v0", AutoresetMode.SAME_STEP, n=1, parameters=QUIET, max_episode_steps=20), run
-        )
+        inner = native("CIRLTumour-v0", AutoresetMode.SAME_STEP, n=1, parameters=QUIET, max_episode_steps=20)
+        env = self.wrapped(inner, run)
         # 48 grows by 2.5 without treatment: over the limit. 2 - 2.5 is cut at 0.
         env.reset(options={"patient": (48, 2)})
         _, paid, terminated, _, infos = env.step(np.array([0]))

@@ -58,8 +58,7 @@ def test_the_observation_that_ended_the_episode_is_shown(patient, action, last):
     seen, steps = episode(TumourEnv(QUIET), [action] * 20, options={"patient": patient})
     _, terminated, truncated, info = steps[-1]
     x, z = (float(value) for value in seen[-1][:2])
-    assert terminated is True
-    assert truncated is False
+    assert (terminated, truncated) == (True, False)
     assert {"x == 0": x == 0, "x >= 50": x >= 50, "z >= 15": z >= 15}[last]
     np.testing.assert_allclose(info["phi"], [x / 50, z / 15], rtol=1e-6)
     plain = plain_course(patient, [action] * 20)
@@ -167,31 +166,28 @@ class TestOptions:
         batch = rollout(TumourWorld(QUIET), Scripted(0.4), 3, np.random.default_rng(0))
         for k in (0, 1, 4, 7):
             env = TumourEnv(noise=False)
-            obs, info = env.reset(options={"history": ([o[:2] for o in whole[: k + 1]], actions[:k])})
-            assert info["step"] == k
-            np.testing.assert_array_equal(obs, whole[k])
-            for t in range(k, len(actions)):
-                np.testing.assert_allclose(env.step(actions[t])[0], whole[t + 1], rtol=1e-5, atol=1e-5)
+            options = {"history": ([o[:2] for o in whole[: k + 1]], actions[:k])}
+            assert env.reset(options=options)[1]["step"] == k
+            rest, _ = episode(env, actions[k:], options=options)
+            np.testing.assert_array_equal(rest[0], whole[k])
+            np.testing.assert_allclose(rest, whole[k:], rtol=1e-5, atol=1e-5)
         cut = TumourEnv(max_episode_steps=25)
         obs, info = cut.reset(options={"history": batch.take(np.array([1]))})
         length = int(batch.lengths[1])
         assert info["step"] == length
         np.testing.assert_array_equal(obs[:2], batch.obs[1, length])
 
-    def test_the_actions_of_a_history_count_towards_the_time_limit(self):
-        history = ([(30, 2), (30, 0.5), (32, 0)], [1, 0])
-        for env, steps in ((TumourEnv(), 18), (gym.make("CIRLTumour-v0"), 18)):
-            _, taken = episode(env, [1, 0, 0, 0, 0] * 5, seed=0, options={"history": history})
-            assert len(taken) == steps
-            assert taken[-1][1:3] == (False, True)
-
-    def test_a_shorter_horizon_holds_for_one_episode(self):
-        env = gym.make("CIRLTumour-v0")
-        _, taken = episode(env, [1, 0, 0, 0, 0] * 5, seed=0, options={"horizon": 3, "patient": (30, 2)})
-        assert len(taken) == 3
-        assert taken[-1][1:3] == (False, True)
-        _, taken = episode(env, [1, 0, 0, 0, 0] * 5, options={"patient": (30, 2)})
-        assert len(taken) == 20
+    def test_a_history_counts_towards_the_time_limit_and_a_shorter_horizon_holds_for_one_episode(self):
+        history, made = {"history": ([(30, 2), (30, 0.5), (32, 0)], [1, 0])}, gym.make("CIRLTumour-v0")
+        shorter, plain = {"horizon": 3, "patient": (30, 2)}, {"patient": (30, 2)}
+        for env, options, steps in (
+            (TumourEnv(), history, 18),
+            (made, history, 18),
+            (made, shorter, 3),
+            (made, plain, 20),
+        ):
+            _, taken = episode(env, [1, 0, 0, 0, 0] * 5, seed=0, options=options)
+            assert (len(taken), *taken[-1][1:3]) == (steps, False, True)
 
     def test_parameters_of_one_episode(self):
         env = TumourEnv()
@@ -214,13 +210,10 @@ class TestBadInput:
         ("options", "message"),
         [
             ({"patients": (30, 2)}, "unknown option 'patients'"),
-            ({"patient": (30,)}, "first observation"),
+            *(({"patient": given}, "first observation") for given in ((30,), (float("nan"), 2))),
             ({"patient": "30, 2"}, "must be numbers"),
-            ({"patient": (50, 2)}, "x must lie"),
-            ({"patient": (0, 2)}, "x must lie"),
-            ({"patient": (30, 15)}, "z must lie"),
-            ({"patient": (30, -1)}, "z must lie"),
-            ({"patient": (float("nan"), 2)}, "first observation"),
+            *(({"patient": (x, 2)}, "x must lie") for x in (50, 0)),
+            *(({"patient": (30, z)}, "z must lie") for z in (15, -1)),
             ({"patient": (30, 2), "history": ([(30, 2)], [])}, "'patient' and 'history'"),
             ({"history": ([(30, 2), (31, 2)], [0, 1])}, "shapes"),
             ({"history": ([(30, 2), (31, 2)], [2])}, "from 0 to 1"),
@@ -229,12 +222,10 @@ class TestBadInput:
             ({"history": ([(30, 2, 1)], [])}, "2 finite numbers"),
             ({"history": 3}, "pair"),
             ({"history": ([(30, 2)] * 21, [0] * 20)}, "leaves nothing"),
-            ({"noise": -1}, "noise"),
-            ({"noise": "loud"}, "noise"),
+            *(({"noise": noise}, "noise") for noise in (-1, "loud")),
             ({"noise": (0.1, 0.2)}, "observation space"),
             ({"weights": (1, 1)}, "weights must"),
-            ({"horizon": 0}, "horizon"),
-            ({"horizon": True}, "horizon"),
+            *(({"horizon": horizon}, "horizon") for horizon in (0, True)),
             ({"horizon": 21}, "can only shorten the time limit of 20.*max_episode_steps=21"),
             ({"parameters": {"order": 5}}, "TumourParameters"),
             ({"parameters": TumourParameters(order=4)}, "order"),
@@ -245,19 +236,15 @@ class TestBadInput:
     def test_a_bad_option_leaves_the_state_alone(self, options, message):
         assert_refused(TumourEnv, lambda env: env.reset(seed=99, options=options), message)
 
-    @pytest.mark.parametrize(
-        "weights", [(-0.5, -0.6), (-1,), (-0.3, -0.3, -0.4), (float("nan"), 0), ("a", "b"), (float("inf"), 0)]
-    )
-    def test_bad_weights_are_refused(self, weights):
-        with pytest.raises(ValueError, match="weights must"):
-            TumourEnv(weights=weights)
-
     @pytest.mark.parametrize("weights", [(-0.3, -0.7), (-0.7, -0.3), (-1, 0), (0, -1), (0.5, -0.5), (0, 0)])
     def test_good_weights_bound_the_reward(self, weights):
         _, steps = episode(TumourEnv(weights=weights), [1] * 20, seed=0)
         assert all(abs(step[0]) <= sum(map(abs, weights)) + 1e-9 for step in steps)
 
-    def test_other_bad_arguments(self):
+    def test_bad_arguments(self):
+        for w in ((-0.5, -0.6), (-1,), (-0.3, -0.3, -0.4), (float("nan"), 0), ("a", "b"), (float("inf"), 0)):
+            with pytest.raises(ValueError, match="weights must"):
+                TumourEnv(weights=w)
         with pytest.raises(ValueError, match="observation must"):
             TumourEnv(observation="image")
         with pytest.raises(ValueError, match="render_mode must"):
