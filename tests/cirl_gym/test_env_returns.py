@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -30,9 +32,7 @@ class Alternating:
         return (time % 3 > 0).astype(np.int64), (time + 1,)
 
 
-class Always(Scripted):
-    def __init__(self) -> None:
-        super().__init__(1.0)
+Always = partial(Scripted, 1.0)
 
 
 def by_rollout(policy, gamma: float, patients=PATIENTS) -> np.ndarray:
@@ -53,10 +53,8 @@ def test_the_native_form_as_the_rollout_loop(policy, mode, gamma):
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_single_environments_in_a_vector(mode):
-    def one(row):
-        return lambda: gym.make("CIRLTumour-v0", patient=PATIENTS[row], noise=False)
-
-    env = SyncVectorEnv([one(row) for row in range(6)], autoreset_mode=mode)
+    rows = [partial(gym.make, "CIRLTumour-v0", patient=patient, noise=False) for patient in PATIENTS]
+    env = SyncVectorEnv(rows, autoreset_mode=mode)
     np.testing.assert_allclose(env_returns(env, Always(), W, 6), by_rollout(Always(), 1.0), rtol=1e-6)
 
 
@@ -71,8 +69,8 @@ def test_with_the_environments_own_weights_it_is_the_reward():
     env = TumourEnv(PARAMETERS, weights=own)
     found = env_returns(env, Scripted(0.4), own, 3, seed=5)
     policy, totals = Scripted(0.4), []
-    for episode in range(3):
-        obs, _ = env.reset(seed=5 if episode == 0 else None)
+    for seed in (5, None, None):
+        obs, _ = env.reset(seed=seed)
         total, ended = 0.0, False
         while not ended:
             action, _ = policy.predict(obs[None])
@@ -96,18 +94,17 @@ def test_more_episodes_than_rows_and_the_same_seed_twice(mode):
 
 
 def test_the_world_model_environment_and_observations_by_name():
-    class ByName:
+    class Large:
         def predict(self, observation, state=None, episode_start=None, deterministic=False):
-            return (observation["obs"][:, 0] > 20).astype(np.int64), state
+            obs = observation["obs"] if isinstance(observation, dict) else observation
+            return (obs[:, 0] > 20).astype(np.int64), state
 
-    class Flat:
-        def predict(self, observation, state=None, episode_start=None, deterministic=False):
-            return (observation[:, 0] > 20).astype(np.int64), state
-
-    one, many = CounterfactualEnv(), CounterfactualVectorEnv(1)
-    named = CounterfactualEnv(observation="dict"), CounterfactualVectorEnv(1, observation="dict")
-    found = [env_returns(env, Flat(), W, 2, seed=0) for env in (one, many)]
-    found += [env_returns(env, ByName(), W, 2, seed=0) for env in named]
+    forms = [
+        form(observation=observation)
+        for form in (CounterfactualEnv, partial(CounterfactualVectorEnv, 1))
+        for observation in ("flat", "dict")
+    ]
+    found = [env_returns(env, Large(), W, 2, seed=0) for env in forms]
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=1e-9)
 
@@ -121,11 +118,8 @@ def test_what_cannot_be():
         ({"episodes": 0}, "episodes must be at least 1"),
         ({"gamma": 1.5}, "gamma in \\[0, 1\\]"),
     ):
-        arguments = {"w": W, "episodes": 1, "gamma": 1.0} | changes
         with pytest.raises(ValueError, match=message):
-            env_returns(env, Always(), arguments["w"], arguments["episodes"], gamma=arguments["gamma"])
-    with pytest.raises(ValueError, match="gives no info\\['phi'\\]"):
-        env_returns(gym.make("CartPole-v1"), Always(), W, 1)
-    vector = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
-    with pytest.raises(ValueError, match="gives no info\\['phi'\\]"):
-        env_returns(vector, Always(), W, 1)
+            env_returns(env, Always(), **{"w": W, "episodes": 1} | changes)
+    for env in (gym.make("CartPole-v1"), gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")):
+        with pytest.raises(ValueError, match="gives no info\\['phi'\\]"):
+            env_returns(env, Always(), W, 1)

@@ -14,6 +14,7 @@ import gymnasium as gym
 import matplotlib
 import numpy as np
 import pytest
+from env_runs import IDS, copied
 
 from cirl_gym import FeatureMap
 from cirl_gym.envs.picture import EpisodeSoFar, Frame, Renderer, line
@@ -59,19 +60,15 @@ def drawn(episode):
     return Renderer("rgb_array", 4).picture(episode)
 
 
-class TestLine:
-    def test_tells_step_action_features_limits_and_reward(self):
-        assert line(tumour_episode(3)) == (
-            "step  3/20  treat  tumour 24.00 (limit 50)  side_effects 5.00 (limit 15)  reward so far -0.750\n"
-        )
-        assert line(tumour_episode(4)).startswith("step  4/20  wait   tumour 22.00")
-
-    def test_at_the_start_and_without_some_limits_and_horizon(self):
-        # No minus before a zero either.
-        episode = tumour_episode(0, limits=np.nan, horizon=None, earned=-0.0001)
-        assert line(episode) == "step  0  start  tumour 30.00  side_effects 2.00  reward so far 0.000\n"
-        text = line(tumour_episode(0, limits=np.array([np.nan, 15.0])))
-        assert "tumour 30.00  side_effects 2.00 (limit 15)" in text
+def test_the_line_tells_step_action_features_limits_and_reward():
+    told = "step  3/20  treat  tumour 24.00 (limit 50)  side_effects 5.00 (limit 15)  reward so far -0.750\n"
+    assert line(tumour_episode(3)) == told
+    assert line(tumour_episode(4)).startswith("step  4/20  wait   tumour 22.00")
+    # At the start and without some limits and horizon; no minus before a zero either.
+    bare = tumour_episode(0, limits=np.nan, horizon=None, earned=-0.0001)
+    assert line(bare) == "step  0  start  tumour 30.00  side_effects 2.00  reward so far 0.000\n"
+    text = line(tumour_episode(0, limits=np.array([np.nan, 15.0])))
+    assert "tumour 30.00  side_effects 2.00 (limit 15)" in text
 
 
 @pytest.mark.parametrize(
@@ -100,20 +97,18 @@ class TestPicture:
         assert tuple(picture[place(7.5, 22.0)]) == WHITE
         # 22 at an earlier step is not on the curve.
         assert tuple(picture[place(2.5, 17.0)]) == WHITE
+        # The doses.
+        assert [tuple(picture[cell(t)]) for t in range(6)] == [DARK, PALE, DARK, PALE, WHITE, WHITE]
 
     def test_shows_the_limit(self):
         with_limit, without = (drawn(tumour_episode(4, limits=limits)) for limits in (np.array([50, 15]), np.nan))
         row = place(0, 50.0)[0]
         # Much more red than blue: the line, softened at its edges. It is dashed.
         reddish = [
-            picture[row, 53:625, 0].astype(int) - picture[row, 53:625, 2] > 80 for picture in (with_limit, without)
+            (seen[row, 53:625, 0].astype(int) - seen[row, 53:625, 2] > 80).sum() for seen in (with_limit, without)
         ]
-        assert 200 < reddish[0].sum() < 500
-        assert not reddish[1].any()
-
-    def test_marks_the_doses(self):
-        picture = drawn(tumour_episode(4))
-        assert [tuple(picture[cell(t)]) for t in range(6)] == [DARK, PALE, DARK, PALE, WHITE, WHITE]
+        assert 200 < reddish[0] < 500
+        assert reddish[1] == 0
 
     def test_the_reward_so_far_is_shown(self):
         # In the upper right corner, and nowhere else.
@@ -160,9 +155,8 @@ class TestPicture:
 
     def test_settings_of_the_user_are_neither_heeded_nor_changed(self):
         plain = drawn(tumour_episode(4))
-        with matplotlib.rc_context(
-            {"font.size": 30, "axes.facecolor": "red", "lines.linestyle": ":", "text.color": "red"}
-        ):
+        own = {"font.size": 30, "axes.facecolor": "red", "lines.linestyle": ":", "text.color": "red"}
+        with matplotlib.rc_context(own):
             settings = dict(matplotlib.rcParams)
             np.testing.assert_array_equal(drawn(tumour_episode(4)), plain)
             assert dict(matplotlib.rcParams) == settings
@@ -183,10 +177,8 @@ class TestPicture:
         """The line above a panel shows the same, whatever the axis shows."""
         lines = []
         for scale in (50.0, 5e9, 5e-7):
-            episode = EpisodeSoFar(
-                FeatureMap(("cells",), np.zeros(1), np.array([scale])), np.zeros((1, 1)), (), ("a", "b"), 0.0
-            )
-            lines.append(drawn(episode)[32:54, :500])
+            cells = FeatureMap(("cells",), np.zeros(1), np.array([scale]))
+            lines.append(drawn(EpisodeSoFar(cells, np.zeros((1, 1)), (), ("a", "b"), 0.0))[32:54, :500])
         assert (lines[0] != 255).any()
         np.testing.assert_array_equal(lines[0], lines[1])
         np.testing.assert_array_equal(lines[0], lines[2])
@@ -213,20 +205,15 @@ assert "matplotlib.pyplot" not in sys.modules and "pygame" not in sys.modules
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-class TestRenderer:
-    def test_modes(self):
-        episode = tumour_episode(3)
-        assert Renderer("ansi", 4).render(episode) == line(episode)
-        np.testing.assert_array_equal(Renderer("rgb_array", 4).render(episode), drawn(episode))
-        with pytest.raises(ValueError, match="render_mode must be one of 'ansi', 'rgb_array', 'human' or None"):
-            Renderer("film", 4)
-
-    @pytest.mark.parametrize("copied", [copy.deepcopy, lambda renderer: pickle.loads(pickle.dumps(renderer))])
-    def test_copies_draw_the_same(self, copied):
-        renderer = Renderer("rgb_array", 4)
-        picture = renderer.render(tumour_episode(3))
-        np.testing.assert_array_equal(copied(renderer).render(tumour_episode(3)), picture)
-        assert len(pickle.dumps(renderer)) < 1000
+@copied
+def test_modes_and_that_copies_draw_the_same(copied):
+    some, renderer = tumour_episode(3), Renderer("rgb_array", 4)
+    assert Renderer("ansi", 4).render(some) == line(some)
+    np.testing.assert_array_equal(renderer.render(some), drawn(some))
+    np.testing.assert_array_equal(copied(renderer).render(some), drawn(some))
+    assert len(pickle.dumps(renderer)) < 1000
+    with pytest.raises(ValueError, match="render_mode must be one of 'ansi', 'rgb_array', 'human' or None"):
+        Renderer("film", 4)
 
 
 class TestWindow:
@@ -249,6 +236,8 @@ class TestWindow:
         assert not pygame.display.get_init()
         renderer.close()
         renderer.render(tumour_episode(1))
+        copy.deepcopy(renderer).close()  # a copy has no window yet
+        assert renderer._screen is not None
         assert pygame.display.get_init()
         renderer.close()
 
@@ -261,26 +250,15 @@ class TestWindow:
         assert pygame.time.get_ticks() - before >= 90
         window.close()
 
-    def test_a_copy_has_no_window_yet(self, pygame):
-        renderer = Renderer("human", 1000)
-        renderer.render(tumour_episode(1))
-        other = copy.deepcopy(renderer)
-        other.close()
-        assert renderer._screen is not None
-        assert pygame.display.get_init()
-        renderer.close()
-
-    @pytest.mark.parametrize("env_id", ["CIRLTumour-v0", "CIRLCounterfactual-v0"])
+    @pytest.mark.parametrize("env_id", IDS)
     def test_environments_show_themselves(self, pygame, env_id, monkeypatch):
         env = gym.make(env_id, render_mode="human")
         monkeypatch.setattr(env.unwrapped._renderer, "fps", 1000)
         still = gym.make(env_id, render_mode="rgb_array")
-        env.reset(seed=3)
-        still.reset(seed=3)
-        np.testing.assert_array_equal(self.shown(pygame), still.render())
-        env.step(1)
-        still.step(1)
-        np.testing.assert_array_equal(self.shown(pygame), still.render())
+        for do in (lambda one: one.reset(seed=3), lambda one: one.step(1)):
+            do(env)
+            do(still)
+            np.testing.assert_array_equal(self.shown(pygame), still.render())
         env.close()
         assert not pygame.display.get_init()
 

@@ -77,7 +77,7 @@ class TestEquations:
         free = next_volumes(P, someone(), np.array([P.capacity]), np.zeros((1, 4)), np.zeros(1))
         assert free[0, 0] == pytest.approx(P.capacity, rel=1e-14)
 
-    def test_half_of_the_drug_is_gone_after_a_day(self) -> None:
+    def test_half_of_the_drug_is_gone_after_a_day_along_a_course(self) -> None:
         drug, seen = np.zeros(1), []
         for action in (1, 0, 3, 0, 2):
             drug = drug_concentration(P, drug)[:, action]
@@ -86,21 +86,17 @@ class TestEquations:
         slow = replace(P, half_life=2.0)
         twice = drug_concentration(slow, drug_concentration(slow, np.array([8.0]))[:, 0])
         np.testing.assert_allclose(twice[:, 0], 4.0)
-
-    def test_a_course_follows_the_equations(self) -> None:
+        # A course follows the equations.
         made = follow_patients(P, someone(), fixed(1, 3), 0.0)
         volume, drug = 100.0, 0.0
         for shown in made.batch.obs[0, 1:, 0]:
             drug = drug / 2 + 5.0
             volume *= 1 + 0.01 * np.log(P.capacity / volume) - 0.03 * drug
             assert shown == pytest.approx(volume, rel=1e-6)
-
-    def test_the_dose_of_radiation_counts_squared(self) -> None:
+        # The dose of radiation counts squared.
         none, both = replace(P, radio_dose=0.0), replace(P, radio_dose=4.0)
-        free = [
-            next_volumes(p, someone(), np.array([100.0]), np.zeros((1, 4)), np.zeros(1))[0, 2] for p in (none, both)
-        ]
-        assert free[0] - free[1] == pytest.approx(100 * (0.1 * 4 + 0.01 * 16))
+        free = (next_volumes(p, someone(), np.array([100.0]), np.zeros((1, 4)), np.zeros(1)) for p in (none, both))
+        assert -np.diff([volumes[0, 2] for volumes in free]) == pytest.approx(100 * (0.1 * 4 + 0.01 * 16))
 
 
 class TestPatients:
@@ -135,8 +131,7 @@ class TestPatients:
         np.testing.assert_allclose([radio.mean(), growth.mean()], pairs.mean(axis=0), rtol=0.03)
         assert np.corrcoef(radio, growth)[0, 1] == pytest.approx(np.corrcoef(pairs.T)[0, 1], abs=0.03)
         assert np.corrcoef(radio, growth)[0, 1] > 0.6
-
-    def test_a_negative_correlation_is_drawn_too(self) -> None:
+        # A negative correlation is drawn too.
         other = draw_patients(replace(P, correlation=-0.9), 4000, np.random.default_rng(0))
         assert np.corrcoef(other.radio, other.growth)[0, 1] < -0.2
 
@@ -152,18 +147,16 @@ class TestPatients:
     def test_constants_without_spread_are_the_means(self) -> None:
         same = replace(P, growth_sd=0.0, radio_sd=0.0, chemo_sd=0.0, type_effect=0.0)
         drawn = draw_patients(same, 5, np.random.default_rng(0))
-        np.testing.assert_array_equal(
-            [drawn.growth, drawn.radio, drawn.chemo], np.full((5, 3), [7e-5, 0.0398, 0.028]).T
-        )
+        for name, mean in (("growth", 7e-5), ("radio", 0.0398), ("chemo", 0.028)):
+            np.testing.assert_array_equal(getattr(drawn, name), np.full(5, mean))
 
 
 class TestPolicy:
     def test_chances_by_hand(self) -> None:
         np.testing.assert_allclose(treatment_probability(P, [0.0, 6.5, 13.0], 0.0), 0.5)
         # gamma / 13 * (13 - 6.5) = 2 for gamma 4; sigmoid(2) = .880797.
-        np.testing.assert_allclose(
-            treatment_probability(P, [0.0, 6.5, 13.0], 4.0), [0.119203, 0.5, 0.880797], atol=1e-6
-        )
+        strong = treatment_probability(P, [0.0, 6.5, 13.0], 4.0)
+        np.testing.assert_allclose(strong, [0.119203, 0.5, 0.880797], atol=1e-6)
 
     def test_without_confounding_half_of_all_days_are_treated_whatever_the_volume(self, cohorts) -> None:
         made = cohorts[0]
@@ -288,14 +281,12 @@ class TestCounterfactuals:
 
 
 class TestRandomness:
-    def test_the_same_seed_gives_the_same_bytes(self, cohorts) -> None:
+    def test_the_same_seed_gives_the_same_bytes_and_every_confounding_the_same_patients(self, cohorts) -> None:
         again = simulate_counterfactuals(P, 2000, 4, np.random.default_rng(7))
         assert again.batch == cohorts[4].batch
         assert again.outcomes.tobytes() == cohorts[4].outcomes.tobytes()
         assert simulate(P, 2000, 4, np.random.default_rng(7)) == again.batch
         assert simulate(P, 2000, 4, np.random.default_rng(8)) != again.batch
-
-    def test_every_confounding_meets_the_same_patients(self, cohorts) -> None:
         np.testing.assert_array_equal(cohorts[0].batch.start, cohorts[10].batch.start)
 
     @pytest.mark.parametrize("rows", [np.arange(30)[::-1], np.array([4]), np.array([7, 7, 2])])
@@ -321,45 +312,39 @@ def chosen(of, rows):
     return type(of)(**{field.name: getattr(of, field.name)[rows] for field in fields(of)})
 
 
-class TestPercentError:
-    def test_by_hand(self) -> None:
-        outcomes = np.zeros((2, 2, 4))
-        predicted = outcomes.copy()
-        predicted[0, 0] = [23.0, 0.0, 0.0, 0.0]  # 2 % of 1,150 in one of eight live numbers
-        predicted[1, 1] = 1e6  # padding
-        mask = np.array([[True, False], [True, False]])
-        assert percent_error(predicted, outcomes, mask) == pytest.approx(2 / np.sqrt(8))
-        assert percent_error(outcomes, outcomes, mask) == 0.0
-
-    def test_bad_input_is_named(self) -> None:
-        outcomes, mask = np.zeros((2, 3, 4)), np.ones((2, 3), dtype=np.bool_)
-        with pytest.raises(ValueError, match=r"must be \[N, T, A\]"):
-            percent_error(outcomes[:, :, :1], outcomes, mask)
-        with pytest.raises(ValueError, match=r"mask bool \[N, T\]"):
-            percent_error(outcomes, outcomes, mask[:, :2])
-        with pytest.raises(ValueError, match="int64"):
-            percent_error(outcomes, outcomes, mask.astype(np.int64))
-        with pytest.raises(ValueError, match="no step is live"):
-            percent_error(outcomes, outcomes, ~mask)
-        bad = outcomes.copy()
-        bad[1, 1, 1] = np.nan
-        with pytest.raises(ValueError, match="predicted holds numbers that are not finite"):
-            percent_error(bad, outcomes, mask)
-        with pytest.raises(ValueError, match="outcomes holds"):
-            percent_error(outcomes, bad, mask)
-        percent_error(bad, outcomes, np.array([[True, True, True], [True, False, False]]))
+def test_percent_error_by_hand_and_its_bad_input() -> None:
+    predicted, outcomes = np.zeros((2, 2, 2, 4))
+    predicted[0, 0] = [23.0, 0.0, 0.0, 0.0]  # 2 % of 1,150 in one of eight live numbers
+    predicted[1, 1] = 1e6  # padding
+    mask = np.array([[True, False], [True, False]])
+    assert percent_error(predicted, outcomes, mask) == pytest.approx(2 / np.sqrt(8))
+    assert percent_error(outcomes, outcomes, mask) == 0.0
+    bad = outcomes.copy()
+    bad[0, 1, 1] = np.nan
+    percent_error(bad, outcomes, mask)
+    for predicted, seen, live, message in (
+        (outcomes[:, :, :1], outcomes, mask, r"must be \[N, T, A\]"),
+        (outcomes, outcomes, mask[:, :1], r"mask bool \[N, T\]"),
+        (outcomes, outcomes, mask.astype(np.int64), "int64"),
+        (outcomes, outcomes, mask & False, "no step is live"),
+        (bad, outcomes, ~mask, "predicted holds numbers that are not finite"),
+        (outcomes, bad, ~mask, "outcomes holds"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            percent_error(predicted, seen, live)
 
 
 class TestBadArguments:
-    @pytest.mark.parametrize("n", [0, -1, 2.0, True, "3"])
-    def test_number_of_patients(self, n: object) -> None:
-        with pytest.raises(ValueError, match="n_patients must be a whole number"):
-            simulate(P, n, 0.0, np.random.default_rng(0))  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize("gamma", [-0.1, np.nan, np.inf, "2", None])
-    def test_confounding(self, gamma: object) -> None:
-        with pytest.raises(ValueError, match="confounding must be a finite number"):
-            simulate(P, 1, gamma, np.random.default_rng(0))  # type: ignore[arg-type]
+    @pytest.mark.parametrize(
+        ("n", "gamma", "message"),
+        [
+            *((n, 0.0, "n_patients must be a whole number") for n in (0, -1, 2.0, True, "3")),
+            *((1, gamma, "confounding must be a finite number") for gamma in (-0.1, np.nan, np.inf, "2", None)),
+        ],
+    )
+    def test_patients_and_confounding(self, n: object, gamma: object, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            simulate(P, n, gamma, np.random.default_rng(0))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -368,17 +353,10 @@ class TestBadArguments:
             *((name, -1e-9) for name in ("growth_sd", "radio_sd", "chemo_sd", "noise", "type_effect", "radio_dose")),
             *(("horizon", value) for value in (0, 1.5, True)),
             *(("first_decision", value) for value in (-1, 1.0)),
-            ("policy_window", 0),
-            ("half_life", 0.0),
-            ("chemo_dose", np.nan),
-            ("death_diameter", np.inf),
-            ("death_diameter", 31.0),
-            ("capacity_diameter", "30"),
-            ("correlation", 1.0),
-            ("correlation", -0.995),
-            ("stages", ()),
-            ("stages", ("I",)),
-            ("stages", (Stage("V", 1, 0.0, 1.0, 1.0, 14.0),)),
+            *(("death_diameter", value) for value in (np.inf, 31.0)),
+            *(("correlation", value) for value in (1.0, -0.995)),
+            *(("stages", value) for value in ((), ("I",), (Stage("V", 1, 0.0, 1.0, 1.0, 14.0),))),
+            *(("policy_window", 0), ("half_life", 0.0), ("chemo_dose", np.nan), ("capacity_diameter", "30")),
         ],
     )
     def test_constants(self, name: str, value: object) -> None:

@@ -25,27 +25,16 @@ def packaged():
     return env, fit_agent(env, config=replace(TINY, width=1), seed=0)
 
 
-def acting(packaged, name):
-    _, agent = packaged
-    rng = np.random.default_rng(3)
-    return {
-        "always": lambda: ConstantPolicy(1, 2, rng),
-        "never": lambda: ConstantPolicy(0, 2, rng),
-        "random": lambda: ConstantPolicy(None, 2, rng),
-        "greedy": lambda: agent.policy([-0.3, -0.7]),
-        "greedy against it": lambda: agent.policy([0.3, 0.7]),
-    }[name]()
-
-
 @pytest.mark.parametrize("outcome", ["expected", "sampled"])
 @pytest.mark.parametrize("name", ["always", "never", "random", "greedy", "greedy against it"])
 def test_no_policy_drives_the_world_model_out_of_its_bounds(packaged, name, outcome):
     """A tenth of the 10,000 roll-outs each."""
     sign = -1.0 if name == "greedy against it" else 1.0
     w = sign * np.array([-0.3, -0.7])
-    n, (single, _) = 1000, packaged
+    n, (single, agent) = 1000, packaged
     envs = native("CIRLCounterfactual-v0", "NextStep", n, weights=w, outcome=outcome)
-    policy, phi = acting(packaged, name), single.feature_map
+    action, phi = {"always": 1, "never": 0}.get(name), single.feature_map
+    policy = agent.policy(w) if "greedy" in name else ConstantPolicy(action, 2, np.random.default_rng(3))
     low, high = (np.asarray(end, dtype=np.float32) for end in single.model.bounds)
     seen = single.batch.obs[single.batch.seen]
     steepest = np.maximum(np.abs(phi(low)), np.abs(phi(high)))
