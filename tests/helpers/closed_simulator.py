@@ -20,20 +20,9 @@ CLOSED = [
     *((TumourCohort, name) for name in ("__init__", "begin", "step")),
     *((TumourEnv, name) for name in ("__init__", "reset", "step")),
     *((OracleModel, name) for name in ("__init__", "start", "encode", "predict", "advance", "end_probability")),
-    *(
-        (f"cirl_gym.worlds.tumour.{name}", None)
-        for name in (
-            "transition",
-            "append",
-            "draw_start",
-            "first_observations",
-            "initial_state",
-            "restart",
-            "expected_outcome",
-            "terminal",
-            "end_probability",
-        )
-    ),
+    *((f"cirl_gym.worlds.tumour.{name}", None) for name in ("transition", "append", "draw_start", "initial_state")),
+    *((f"cirl_gym.worlds.tumour.{name}", None) for name in ("first_observations", "restart", "expected_outcome")),
+    *((f"cirl_gym.worlds.tumour.{name}", None) for name in ("terminal", "end_probability")),
 ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from five_state_model import FEATURES, exact, numbers
 from five_states import BURDEN, MILD, NEXT, SEVERE
+from small_batches import cut_off
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.types import FloatArray
@@ -44,13 +46,6 @@ def drawn(weights: Sequence[tuple[float, float]], gamma: float, kappa: float, pa
         q = kappa * values[w][t, course[-1]]
         taken.append((q + rng.gumbel(size=q.shape)).argmax(axis=1))
         course.append(NEXT[course[-1], taken[-1]])
-    return Batch(
-        obs=BURDEN[np.stack(course, axis=1)].astype(np.float32),
-        actions=np.stack(taken, axis=1),
-        lengths=rng.integers(horizon // 2 + 1, horizon + 1, size=patients),
-        terminated=np.zeros(patients, dtype=np.bool_),
-        truncated=np.ones(patients, dtype=np.bool_),
-        features=FEATURES,
-        action_names=("wait", "treat"),
-        ids=tuple(f"{i:04d}" for i in range(patients)),
-    )
+    whole = cut_off(BURDEN[np.stack(course, axis=1)], np.stack(taken, axis=1), FEATURES)
+    lengths = rng.integers(horizon // 2 + 1, horizon + 1, size=patients)
+    return replace(whole, lengths=lengths, ids=tuple(f"{i:04d}" for i in range(patients)))

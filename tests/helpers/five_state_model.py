@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 from five_states import BURDEN, MILD, NEXT, PHI, SEVERE
+from small_batches import cut_off
 
 from agents.as_printed.histories import Histories
 from agents.successor.training import Problem, uniform_weights
@@ -68,16 +69,7 @@ def every_course(steps: int) -> Batch:
     course = [np.repeat([MILD, SEVERE], len(plans))]
     for t in range(steps):
         course.append(NEXT[course[-1], actions[:, t]])
-    return Batch(
-        obs=BURDEN[np.stack(course, axis=1)].astype(np.float32),
-        actions=actions,
-        lengths=np.full(len(actions), steps),
-        terminated=np.zeros(len(actions), dtype=np.bool_),
-        truncated=np.ones(len(actions), dtype=np.bool_),
-        features=FEATURES,
-        action_names=("wait", "treat"),
-        ids=tuple(str(i) for i in range(len(actions))),
-    )
+    return cut_off(BURDEN[np.stack(course, axis=1)], actions, FEATURES)
 
 
 def problem_of(batch: Batch, gamma: float, horizon: int | None = None) -> Problem:

@@ -6,6 +6,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
+from small_batches import cut_off
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.types import FloatArray, IntArray
@@ -92,16 +93,8 @@ def play(policy: FloatArray, episodes: int, steps: int, rng: np.random.Generator
         course.append(state)
         taken.append(action)
     states = np.stack(course, axis=1)
-    return Batch(
-        obs=np.stack([states, np.zeros_like(states)], axis=2).astype(np.float32),
-        actions=np.stack(taken, axis=1),
-        lengths=np.full(episodes, steps),
-        terminated=np.zeros(episodes, dtype=np.bool_),
-        truncated=np.ones(episodes, dtype=np.bool_),
-        features=("state", "nothing"),
-        action_names=("wait", "treat"),
-        ids=tuple(f"e{i}" for i in range(episodes)),
-    )
+    obs = np.stack([states, np.zeros_like(states)], axis=2)
+    return cut_off(obs, np.stack(taken, axis=1), ("state", "nothing"))
 
 
 def states_of(batch: Batch) -> IntArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import five_states
 import numpy as np
 from five_states import NEXT, TREAT
+from small_batches import cut_off
 from small_dsfn import BURDEN
 
 from cirl_gym.data.batch import Batch
@@ -29,8 +30,5 @@ def experts(rules: ActionRules, chances: FloatArray, episodes: int, seed: int, s
         state, before = NEXT[state, action], action
         course.append(state)
         taken.append(action)
-    none = np.zeros(episodes, dtype=np.bool_)
-    obs = five_states.BURDEN[np.stack(course, axis=1)].astype(np.float32)
-    ids = tuple(str(i) for i in range(episodes))
-    batch = Batch(obs, np.stack(taken, axis=1), np.full(episodes, steps), none, ~none, BURDEN.features, NAMES, ids)
-    return rules.masked(batch)
+    obs = five_states.BURDEN[np.stack(course, axis=1)]
+    return rules.masked(cut_off(obs, np.stack(taken, axis=1), BURDEN.features, NAMES))

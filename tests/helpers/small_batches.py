@@ -9,6 +9,13 @@ import numpy as np
 from cirl_gym.data.batch import Batch
 
 
+def cut_off(obs, actions, features: tuple[str, ...], action_names: tuple[str, ...] = ("wait", "treat")) -> Batch:
+    """Episodes of one length ``[N, T + 1, d]`` and ``[N, T]`` that were cut off at their last step."""
+    actions, none = np.asarray(actions), np.zeros(len(actions), dtype=np.bool_)
+    ids, lengths = tuple(f"e{i}" for i in range(len(actions))), np.full(len(actions), actions.shape[1])
+    return Batch(np.asarray(obs, dtype=np.float32), actions, lengths, none, ~none, features, action_names, ids)
+
+
 def batch_of(*actions: Sequence[int], n_actions: int = 2, d: int = 2, groups: tuple[str, ...] = ()) -> Batch:
     """One episode per list of actions; feature j of episode i at step t is 10 i + t + 100 j."""
     n, longest = len(actions), max(len(a) for a in actions)

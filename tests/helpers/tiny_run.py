@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from agents.as_printed.training import HistoryTrainingConfig
 from agents.policies.cloning import CloningConfig
 from agents.successor.agent import SuccessorConfig
+from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.tables.columns import infer_columns
 from cirl_gym.tables.sheet import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.commands.cli import main
+from irl.pipeline import Fit, Study, fit
 from irl.preferences.inference import PosteriorConfig
 from irl.settings import DemoConfig, ExplainConfig, FitConfig
+from irl.stages import Stages, stages
 
 ICU_TABLE = Path(__file__).resolve().parents[2] / "examples" / "icu_like.csv"
 """The synthetic table that ships with the repository."""
@@ -62,6 +66,14 @@ FEW = HistoryTrainingConfig(hidden=4, batch_size=4, iterations=2, target_every=1
 def tiny_printed() -> DemoConfig:
     """Policies and their mu trained anew in every round, as the paper does."""
     return tiny_demo(fit=tiny_fit(solver="drqn", mu="mu_learning", histories=FEW, rounds=1))
+
+
+def fitted(
+    train: Batch, validation: Batch, config: FitConfig, signs=(-1.0, -1.0), seed: int = 0, run: Stages | None = None
+) -> Fit:
+    """A fit to the simulator's patients, over its full ranges; nobody watches unless ``run`` is given."""
+    ranges, watch = TumourParameters().feature_map, run or stages(9, quiet=True)
+    return fit(Study(train, validation, ranges, np.array(signs, dtype=float), config, seed, watch))
 
 
 def tiny_explain(frame: pd.DataFrame, features: Sequence[str], **changes) -> ExplainConfig:

@@ -58,13 +58,6 @@ def compared(run, out, *methods, dsfn=DSFN, **changes):
 
 
 @pytest.fixture(scope="module")
-def demo_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo")
-    commands.demo(tiny_demo(), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def handed():
     """(method, outcome model that the fit was handed, that of its agent) for every pipeline fit of :func:`of_demo`."""
     return []
@@ -133,32 +126,24 @@ class TestJudging:
         assert accuracy(act_along(always, train), train) == pytest.approx((2 / 3 + 1 / 2) / 2)
         assert accuracy(act_along(again, train), train) == pytest.approx((0 + 1 / 2) / 2)
 
-    def test_habits_among_allowed_actions(self):
-        # Always a1 unless it was just done; a0 is the most frequent first action.
-        rules = read_rules(("a1 when After(a1)",), ("x", "y"), ("a0", "a1", "a2"))
-        train = rules.masked(batch_of([0, 1, 0, 1], [0, 1, 2, 1], [1, 0, 1], n_actions=3))
-        test = rules.masked(batch_of([1, 0, 0], [2, 1, 2], n_actions=3))
-        always, again = habits(train, rules).values()
-        assert act_along(always, test).tolist() == [[1, 0, 1], [1, 1, 0]]
-        assert act_along(again, test).tolist() == [[0, 0, 0], [0, 2, 0]]
+    @pytest.mark.parametrize(
+        ("rules", "train", "test", "usual", "repeated"),
+        [
+            # Always a1 unless it was just done; a0 is the most frequent first action.
+            (("a1 when After(a1)",), [[0, 1, 0, 1], [0, 1, 2, 1], [1, 0, 1]], [[1, 0, 0], [2, 1, 2]],
+             [[1, 0, 1], [1, 1, 0]], [[0, 0, 0], [0, 2, 0]]),
+            # a1 is allowed from the third episode on alone, and is usual there; a0 is forbidden in the fourth.
+            (("a1 when Below(x, 15)", "a0 when Above(x, 29)"), [[0, 0, 2], [0, 0, 2, 2], [1, 1, 0]],
+             [[0, 0], [2, 2], [2, 0], [2, 1]], [[0, 0], [0, 0], [1, 1], [1, 1]], [[0, 0], [0, 2], [0, 2], [1, 2]]),
+            # An episode that forbids the usual action changes no habit.
+            (("a0 when Below(x, 5)",), *[[[2, 1], [0, 0, 0], [0, 0, 2]]] * 2, *[[[2, 2, 0], [0, 0, 0], [0, 0, 0]]] * 2),
+        ],
+    )  # fmt: skip
+    def test_habits_among_allowed_actions(self, rules, train, test, usual, repeated):
+        rules = read_rules(rules, ("x", "y"), ("a0", "a1", "a2"))
+        train, test = (rules.masked(batch_of(*actions, n_actions=3)) for actions in (train, test))
+        assert [act_along(policy, test).tolist() for policy in habits(train, rules).values()] == [usual, repeated]
         assert {type(policy).__name__ for policy in habits(replace(train, allowed=None)).values()} == {"Habit"}
-
-    def test_what_is_usual_is_told_by_what_could_be_chosen(self):
-        """Action a1 is allowed from the third episode on alone, and is usual there; a0 is forbidden in the fourth."""
-        rules = read_rules(("a1 when Below(x, 15)", "a0 when Above(x, 29)"), ("x", "y"), ("a0", "a1", "a2"))
-        train = rules.masked(batch_of([0, 0, 2], [0, 0, 2, 2], [1, 1, 0], n_actions=3))
-        assert np.bincount(train.actions[train.mask]).tolist() == [5, 2, 3]
-        test = rules.masked(batch_of([0, 0], [2, 2], [2, 0], [2, 1], n_actions=3))
-        always, again = habits(train, rules).values()
-        assert act_along(always, test).tolist() == [[0, 0], [0, 0], [1, 1], [1, 1]]
-        assert act_along(again, test).tolist() == [[0, 0], [0, 2], [0, 2], [1, 2]]
-
-    def test_an_episode_that_forbids_the_usual_action_changes_no_habit(self):
-        rules = read_rules(("a0 when Below(x, 5)",), ("x", "y"), ("a0", "a1", "a2"))
-        train = rules.masked(batch_of([2, 1], [0, 0, 0], [0, 0, 2], n_actions=3))
-        always, again = habits(train, rules).values()
-        assert act_along(always, train).tolist() == [[2, 2, 0], [0, 0, 0], [0, 0, 0]]
-        assert act_along(again, train).tolist() == [[2, 2, 0], [0, 0, 0], [0, 0, 0]]
 
     @pytest.mark.parametrize("seed", range(5))
     def test_habits_are_those_of_appendix_h(self, seed):
@@ -209,7 +194,7 @@ class TestJudging:
         assert run.against_truth(None) == {}
 
 
-def test_a_simulated_run_in_one_table(of_demo, demo_run):
+def test_a_simulated_run_in_one_table_agrees_with_the_run_itself(of_demo, demo_run):
     found, out = of_demo
     rows = by_method(found)
     assert tuple(rows) == (*PAPER, "expert", "majority", "repeat")
@@ -243,9 +228,6 @@ def test_a_simulated_run_in_one_table(of_demo, demo_run):
     assert rows["cloning"].weights is None
     assert rows["majority"].seconds is None
     assert "weak evidence" in " ".join(found.notes)
-
-
-def test_references_agree_with_the_run_itself(of_demo, demo_run):
     found, _ = of_demo
     rows, result = by_method(found), Result.read(demo_run / "result.json")
     assert rows["majority"].accuracy == pytest.approx(result.accuracy.majority)
@@ -475,32 +457,19 @@ def test_drawn_weights_are_not_an_answer():
     assert "already matched" not in note
 
 
-def test_settings_come_back_from_a_file(demo_run):
+def test_settings_of_the_run_come_back_are_settled_and_quick(demo_run):
     saved = json.loads((demo_run / "config.json").read_text())["fit"]
     assert restored(FitConfig(), saved, "fit") == tiny_fit()
     assert restored(FitConfig(), {"rounds": 7}, "fit") == FitConfig(rounds=7)
-
-
-def test_all_methods_have_the_discount_factor_that_the_run_chose():
     asked = tiny_fit(gamma=0.9, choose_gamma=(0.5, 0.9), windows=(0, 3))
     assert settled(asked, 0.5) == tiny_fit(gamma=0.5)
     assert settled(asked, None) == tiny_fit(gamma=0.9)
-
-
-def test_quick_keeps_the_outcome_model_of_the_run():
+    # Quick keeps the outcome model of the run.
     run = tiny_fit(model="crn", outcome=replace(tiny_fit().outcome, relative=("x",), members=3))
     quick = quick_fit(run)
     assert (quick.model, quick.outcome.relative, quick.outcome.members) == ("crn", ("x",), 1)
     assert quick_dsfn(DSFNLoopConfig()).rounds == 5
     assert quick_dsfn(DSFN) == DSFN, "what is less work already stays as it is"
-
-
-def test_a_new_run_takes_the_table_away(demo_run, of_demo, tmp_path, monkeypatch):
-    shutil.copy(of_demo[1] / "baselines.json", tmp_path / "baselines.json")
-    monkeypatch.setattr(commands, "simulate", lambda *arguments: (_ for _ in ()).throw(Killed))
-    with pytest.raises(Killed):
-        commands.demo(tiny_demo(), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json"}
 
 
 @pytest.mark.parametrize(
@@ -524,36 +493,16 @@ def test_rows_check_what_they_promise(changes, message):
 def whole_table(d: int, truth: bool) -> Baselines:
     names = features_of(d)
     w = np.full(d, -1 / d)
-    rows = [
-        Row(
-            method=name,
-            model="crn",
-            memory=True,
-            weights=w,
-            intervals=dict.fromkeys(names, (-1.0, 0.0)),
-            weight_error=0.1234 if truth else None,
-            right_order=True if truth else None,
-            mu_gap=0.1,
-            accuracy=0.5,
-            **({"return_": -2.5, "return_error": 0.05, "behind": 0.1, "behind_error": 0.01} if truth else {}),
-            seconds=3661.0,
-            note="loop: [red] rounds",
-        )
-        for name in METHODS
-    ]
-    rows.append(Row(method="majority", mu_gap=0.1, accuracy=0.5))
-    return Baselines(
-        run="[b]run",
-        features=names,
-        true_weights=w if truth else None,
-        ceiling=0.9 if truth else None,
-        gap_in="the simulator",
-        episodes={"train": 1, "validation": 1, "test": 1},
-        seed=0,
-        quick=False,
-        rows=tuple(rows),
-        notes=("A note.",),
-    )
+    measured = {"mu_gap": 0.1, "accuracy": 0.5}
+    each = measured | {"model": "crn", "memory": True, "weights": w, "intervals": dict.fromkeys(names, (-1.0, 0.0))}
+    each |= {"seconds": 3661.0, "note": "loop: [red] rounds"}
+    known = {"true_weights": w if truth else None, "ceiling": 0.9 if truth else None}
+    if truth:
+        each |= {"return_": -2.5, "return_error": 0.05, "behind": 0.1, "behind_error": 0.01}
+        each |= {"weight_error": 0.1234, "right_order": True}
+    rows = (*(Row(method=name, **each) for name in METHODS), Row(method="majority", **measured))
+    about = {"run": "[b]run", "gap_in": "the simulator", "episodes": {"train": 1, "validation": 1, "test": 1}}
+    return Baselines(features=names, seed=0, quick=False, rows=rows, notes=("A note.",), **about, **known)
 
 
 @pytest.mark.parametrize(("d", "truth"), [(2, True), (15, False)])

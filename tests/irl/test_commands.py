@@ -44,13 +44,6 @@ THREE = ("temperature", "wbc", "lactate")
 
 
 @pytest.fixture(scope="module")
-def demo_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo")
-    commands.demo(tiny_demo(), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def explained(tmp_path_factory):
     """Result and folder of an explanation with one sign known, and what it printed."""
     folder, frame, printed = tmp_path_factory.mktemp("explain"), icu_stays(), io.StringIO()
@@ -68,16 +61,13 @@ def content(folder):
     return found
 
 
-def test_a_demo_writes_every_file(demo_folder):
-    assert {path.name for path in demo_folder.iterdir()} == DEMO_FILES
-    page = (demo_folder / "report.html").read_text()
+def test_a_demo_writes_every_file_and_the_result_has_every_key(demo_run):
+    assert {path.name for path in demo_run.iterdir()} == DEMO_FILES
+    page = (demo_run / "report.html").read_text()
     assert page.rstrip().endswith("</html>")
     assert "side_effects" in page.replace("<wbr>", "")
-
-
-def test_the_result_has_every_key(demo_folder):
-    found = json.loads((demo_folder / "result.json").read_text())
-    assert Result.read(demo_folder / "result.json").as_dict() == found
+    found = json.loads((demo_run / "result.json").read_text())
+    assert Result.read(demo_run / "result.json").as_dict() == found
     assert set(found) >= KEYS
     assert found["features"] == ["tumour", "side_effects"]
     assert sum(map(abs, found["weights"])) == pytest.approx(1, abs=1e-9)
@@ -99,41 +89,38 @@ def test_the_result_has_every_key(demo_folder):
     assert found["true_weights"] == pytest.approx([-0.3, -0.7])
     episodes = found["episodes"]
     assert (episodes["train"], episodes["validation"], episodes["test"]) == (72, 8, 20)
-
-
-def test_the_configuration_is_that_of_the_run(demo_folder):
-    config = json.loads((demo_folder / "config.json").read_text())
+    config = json.loads((demo_run / "config.json").read_text())
     assert config["command"] == "demo"
     assert {name.name for name in fields(tiny_demo())} | {"command"} == set(config)
     assert config["parameters"]["horizon"] == 6
     assert config["fit"]["agent"]["gradient_steps"] == 5
-    used = json.loads((demo_folder / "result.json").read_text())["config"]
+    used = json.loads((demo_run / "result.json").read_text())["config"]
     assert used == config | {"ranges": {"tumour": [0.0, 50.0], "side_effects": [0.0, 15.0]}}
 
 
-def test_every_model_loads_and_acts(demo_folder):
-    batch = Batch.load(demo_folder / "batch.npz")
+def test_every_model_loads_and_acts(demo_run):
+    batch = Batch.load(demo_run / "batch.npz")
     assert len(batch) == 72
-    world = load_model(demo_folder / "outcome_model.npz")
-    agent = SuccessorAgent.load(demo_folder / "agent.npz", world)
-    expert = SuccessorAgent.load(demo_folder / "expert.npz", OracleModel(TumourParameters(horizon=6)))
-    cloning = CloningPolicy.load(demo_folder / "cloning.npz", np.random.default_rng(0))
+    world = load_model(demo_run / "outcome_model.npz")
+    agent = SuccessorAgent.load(demo_run / "agent.npz", world)
+    expert = SuccessorAgent.load(demo_run / "expert.npz", OracleModel(TumourParameters(horizon=6)))
+    cloning = CloningPolicy.load(demo_run / "cloning.npz", np.random.default_rng(0))
     first = np.concatenate([batch.start, np.zeros((len(batch), 2))], axis=1).astype(np.float32)
     for policy in (agent.policy([-0.3, -0.7]), expert.policy([-0.3, -0.7]), cloning):
         actions, _ = policy.predict(first, deterministic=True)
         assert actions.shape == (72,)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo_folder, tmp_path):
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo_run, tmp_path):
     commands.demo(tiny_demo(), tmp_path / "again")
     commands.demo(tiny_demo(seed=1), tmp_path / "other")
-    assert content(tmp_path / "again") == content(demo_folder)
+    assert content(tmp_path / "again") == content(demo_run)
     other = content(tmp_path / "other")
-    assert other["weights"] != content(demo_folder)["weights"]
-    assert other["mu_expert"] != content(demo_folder)["mu_expert"]
+    assert other["weights"] != content(demo_run)["weights"]
+    assert other["mu_expert"] != content(demo_run)["mu_expert"]
     for name in ("config.json", "batch.npz", "test.npz", "expert.npz", *MODELS):
-        assert (tmp_path / "again" / name).read_bytes() == (demo_folder / name).read_bytes(), name
-        assert (tmp_path / "other" / name).read_bytes() != (demo_folder / name).read_bytes(), name
+        assert (tmp_path / "again" / name).read_bytes() == (demo_run / name).read_bytes(), name
+        assert (tmp_path / "other" / name).read_bytes() != (demo_run / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("weights", [(-1.0, 0.0), (0.0, -1.0), (0.5, -0.5)])
@@ -153,16 +140,9 @@ def test_patients_who_outlive_all_of_the_batch_are_no_trouble(tmp_path):
     assert result.returns is not None
 
 
-def test_an_explanation_keeps_signs_and_reports_all(explained):
+def test_an_explanation_keeps_signs_reports_all_and_accounts_for_every_row(explained):
     result, folder, _ = explained
-    assert {path.name for path in folder.iterdir()} == {
-        "result.json",
-        "config.json",
-        "report.html",
-        "batch.npz",
-        "test.npz",
-        *MODELS,
-    }
+    assert {path.name for path in folder.iterdir()} == DEMO_FILES - {"expert.npz"}
     assert Result.read(folder / "result.json") == result
     assert set(json.loads((folder / "result.json").read_text())) >= KEYS
     assert result.features == THREE
@@ -177,9 +157,6 @@ def test_an_explanation_keeps_signs_and_reports_all(explained):
     assert result.true_weights is None
     assert result.model_error.counterfactual is None
     assert result.model_error.factual > 0
-
-
-def test_an_explanation_accounts_for_every_row(explained):
     result, folder, shown = explained
     assert shown.startswith("columns: id stay_id, group subject_id, time bin, action antibiotic, 3 features:")
     assert shown.index("rows read") < shown.index("Weights (sizes add up to 1)")
@@ -190,9 +167,6 @@ def test_an_explanation_accounts_for_every_row(explained):
     config = json.loads((folder / "config.json").read_text())
     assert config["columns"]["group"] == "subject_id"
     assert config["signs"] == {"temperature": -1, "lactate": -1}
-
-
-def test_no_patient_is_in_two_parts(explained):
     # The split that an explanation makes for its seed: the numbers of its result say that it is this one.
     result, *_ = explained
     frame = icu_stays()
@@ -204,23 +178,18 @@ def test_no_patient_is_in_two_parts(explained):
     assert sum(map(len, parts)) == frame["stay_id"].nunique()
 
 
-def test_a_new_run_takes_away_all_that_an_older_one_left(demo_folder, tmp_path, monkeypatch):
-    for name in DEMO_FILES:
-        (tmp_path / name).write_bytes((demo_folder / name).read_bytes())
-    (tmp_path / "notes.txt").write_text("mine")
-
-    def broken(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(commands, "simulate", broken)
+def test_a_new_run_takes_away_all_that_an_older_one_left(tmp_path, monkeypatch):
+    for name in (*DEMO_FILES, "baselines.json", "diagnostics.json", "diagnostics.html", "notes.txt"):
+        (tmp_path / name).write_text("of an older run")
+    monkeypatch.setattr(commands, "simulate", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         commands.demo(tiny_demo(seed=5), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "notes.txt"}
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 5
 
 
-def test_a_table_that_cannot_be_used_takes_nothing_away(demo_folder, tmp_path):
-    (tmp_path / "result.json").write_bytes((demo_folder / "result.json").read_bytes())
+def test_a_table_that_cannot_be_used_takes_nothing_away(demo_run, tmp_path):
+    (tmp_path / "result.json").write_bytes((demo_run / "result.json").read_bytes())
     frame = icu_stays()
     config = tiny_explain(frame, THREE)
     frame.loc[5, "wbc"] = "high"
@@ -230,10 +199,7 @@ def test_a_table_that_cannot_be_used_takes_nothing_away(demo_folder, tmp_path):
 
 
 def test_the_last_thing_written_is_the_result(tmp_path, monkeypatch):
-    def broken(*arguments):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("irl.run.write_text", broken)
+    monkeypatch.setattr("irl.run.write_text", lambda *arguments: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         commands.demo(tiny_demo(), tmp_path)
     assert not (tmp_path / "result.json").exists()
@@ -257,9 +223,6 @@ def test_imagined_courses_follow_the_model_by_hand():
     np.testing.assert_allclose(shown.futures["spare"], [[32.5, 0.0], [33.0, 0.0]], atol=1e-4)
     # Treated once, then twice, among the last five.
     np.testing.assert_allclose(shown.futures["treat"], [[30.0, 0.5], [27.5, 1.2]], atol=1e-4)
-
-
-def test_an_imagined_course_stops_where_an_end_is_likely():
     batch = untreated([[[49, 2], [49, 2]]], [1], ("near the limit",))
     shown = imagine(OracleModel(TumourParameters(horizon=6)), batch, steps=3)
     assert len(shown.futures["spare"]) == 1, "the tumour is expected at 51.5, beyond the limit of 50"
@@ -283,8 +246,8 @@ def test_real_rows_are_explained(tmp_path):
     )
 
 
-def test_both_commands_leave_what_an_environment_can_be_made_of(demo_folder, explained):
-    for run in (demo_folder, explained[1]):
+def test_both_commands_leave_what_an_environment_can_be_made_of(demo_run, explained):
+    for run in (demo_run, explained[1]):
         result = json.loads((run / "result.json").read_text())
         env = gym.make("CIRLCounterfactual-v0", run=run)
         assert env.reset(seed=0)[0] in env.observation_space
@@ -307,7 +270,7 @@ def ruled(tmp_path_factory):
     return folder
 
 
-def test_the_result_of_a_run_with_rules(ruled):
+def test_the_result_of_a_run_with_rules_can_be_diagnosed(ruled, tmp_path):
     result, train = Result.read(ruled / "result.json"), Batch.load(ruled / "batch.npz")
     left = train.allowed[train.mask].sum(axis=1)
     assert result.allowed.rules == FORBID
@@ -324,11 +287,16 @@ def test_the_result_of_a_run_with_rules(ruled):
     # Experts of kappa 100 are far better than chance; were one decision impossible to them, this would be -30 at least.
     assert result.likelihood.chance.mean < result.likelihood.expert.mean < 0
     assert result.likelihood.chance.mean > -np.log(2) * 0.99  # forced decisions are no tosses
-
-
-def test_a_run_with_rules_can_be_diagnosed(ruled, tmp_path):
     diagnose_command(DiagnoseOptions(ruled, tmp_path, patients=20))
     assert (tmp_path / "diagnostics.json").is_file()
+    train = Batch.load(ruled / "batch.npz")
+    config, signs = tiny_fit().whole(6), np.array([-1.0, -1.0])
+    with stages(7, quiet=True) as watch, pytest.raises(ValueError, match="belong together"):
+        fit(Study(train, train, None, signs, config, 0, watch))
+    with pytest.raises(ValueError, match="belong together"):
+        fit_agent(train)
+    agent = fit_agent(train, config=tiny_fit().agent, forbid=FORBID)
+    assert np.isneginf(agent.q(train, [-0.5, -0.5])[train.mask]).any()
 
 
 def test_the_command_line_with_rules_leaves_the_same_bytes(ruled, tmp_path, monkeypatch, capsys):
@@ -359,14 +327,3 @@ def test_a_table_with_rules(tmp_path):
     result = commands.explain(frame, tiny_explain(frame, THREE, fit=holds), tmp_path / "run")
     assert result.allowed.limited == 0
     assert len(Batch.load(tmp_path / "run" / "test.npz").allowed) == result.episodes.test
-
-
-def test_batch_and_rules_belong_together(ruled):
-    train = Batch.load(ruled / "batch.npz")
-    config, signs = tiny_fit().whole(6), np.array([-1.0, -1.0])
-    with stages(7, quiet=True) as watch, pytest.raises(ValueError, match="belong together"):
-        fit(Study(train, train, None, signs, config, 0, watch))
-    with pytest.raises(ValueError, match="belong together"):
-        fit_agent(train)
-    agent = fit_agent(train, config=tiny_fit().agent, forbid=FORBID)
-    assert np.isneginf(agent.q(train, [-0.5, -0.5])[train.mask]).any()

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from posteriors import known_posterior
 from sample_result import sample_result
 from shown import printed
-from tiny_run import refused, tiny_demo
+from tiny_run import refused
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.files import read_arrays, write_arrays
-from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.compare import command as compare_command
 from irl.commands.options import CompareOptions
-from irl.preferences.posterior import PosteriorResult
 from irl.report.comparison import comparison_sentence, report_of_comparison
+from irl.result.result import Result
 from irl.run import Run, save_posterior
 from irl.studies.comparison import Preferences, compare, on_scale, thinned
 
@@ -57,9 +57,8 @@ def write_run(folder, preferences, **changes):
     )
     folder.mkdir(exist_ok=True)
     result.write(folder / "result.json")
-    kappas = np.full(len(preferences.draws), 100.0)
     w = preferences.weights
-    posterior = PosteriorResult(w, w, low, high, 1.0, 100.0, 100.0, 100.0, preferences.draws, kappas, w, 100.0, -1.0)
+    posterior = known_posterior(preferences.draws, np.full(len(preferences.draws), 100.0), w, low, high)
     save_posterior(replace(posterior, bootstrap=preferences.bootstrap), folder / "posterior.npz")
     return folder
 
@@ -165,14 +164,12 @@ class TestRanges:
         np.testing.assert_array_equal(moved.bootstrap, moved.draws)
         assert np.abs(moved.weights).sum() == pytest.approx(1)
 
-    def test_a_little_difference_is_converted_and_said(self):
+    def test_ranges_that_differ_a_little_are_converted_and_a_lot_refused_unless_asked_for(self):
         told = compare(found(-0.3), found(-0.3, run="b", low=(1.0, 0.0)))
         assert len(told.notes) == 2
         assert "volume: A 0 to 50, B 1 to 50" in told.notes[0]
         assert "Lower ends" in told.notes[1]
         assert compare(found(-0.3), found(-0.3, run="b")).notes == ()
-
-    def test_a_large_difference_is_refused_unless_asked_for(self):
         a, b = found(-0.3, run="here"), found(-0.3, run="there", high=(44.0, 15.0))
         with pytest.raises(ValueError, match=r"'volume' have less than 90% in common: 0 to 50 in here, 0 to 44 in the"):
             compare(a, b)
@@ -219,13 +216,20 @@ class TestFolders:
         a = write_run(tmp_path / "a", replace(found(-0.3), bootstrap=draws_around(-0.3, 0.1)))
         return a, write_run(tmp_path / "b", found(-0.6))
 
-    def test_what_was_written_is_read(self, runs):
+    def test_what_was_written_is_read_with_its_signs(self, runs, tmp_path, capsys):
         read = Run(runs[0]).preferences
         assert (read.run, read.feature_map.features, read.gamma) == (str(runs[0]), NAMES, 0.99)
         np.testing.assert_allclose(read.draws, draws_around(-0.3, 0.1), atol=1e-7)
         np.testing.assert_array_equal(read.bootstrap, read.draws)
         assert Run(runs[1]).preferences.bootstrap is None
         assert read_arrays(runs[0] / "posterior.npz")["draws"].dtype == np.float32
+        told = write_run(tmp_path / "told", found(-0.3), signs={"volume": -1})
+        assert Run(told).preferences.signs == {"volume": -1}
+        other = write_run(tmp_path / "other", found(-0.3, names=("volume", "pain")))
+        message = refused(capsys, "compare", runs[0], other, "--out", tmp_path / "out")
+        assert f"only {other} has 'pain'" in message
+        assert "the same run" in refused(capsys, "compare", runs[0], runs[0] / ".." / "a")
+        assert "absent is not the folder of a whole run" in refused(capsys, "compare", runs[0], "absent")
 
     def test_the_command_line(self, runs, tmp_path, capsys):
         out = tmp_path / "deep" / "out"
@@ -250,17 +254,6 @@ class TestFolders:
         assert not (tmp_path / "out").exists()
         assert main(["compare", str(runs[0]), str(far), "--out", str(tmp_path / "out"), "--rescale"]) == 0
         assert "A 0 to 50, B 0 to 10" in " ".join(capsys.readouterr().out.split())
-
-    def test_signs_and_other_features(self, runs, tmp_path, capsys):
-        told = write_run(tmp_path / "told", found(-0.3), signs={"volume": -1})
-        assert Run(told).preferences.signs == {"volume": -1}
-        other = write_run(tmp_path / "other", found(-0.3, names=("volume", "pain")))
-        message = refused(capsys, "compare", runs[0], other, "--out", tmp_path / "out")
-        assert f"only {other} has 'pain'" in message
-
-    def test_a_run_is_compared_with_another_one_that_is_there(self, runs, capsys):
-        assert "the same run" in refused(capsys, "compare", runs[0], runs[0] / ".." / "a")
-        assert "absent is not the folder of a whole run" in refused(capsys, "compare", runs[0], "absent")
 
     @pytest.mark.parametrize(
         ("damage", "message"),
@@ -295,9 +288,8 @@ def test_what_is_printed_fits_and_is_never_markup(tmp_path):
     assert max(map(len, text.splitlines()[:-1])) <= 80
 
 
-def test_a_whole_run_keeps_its_draws(tmp_path, capsys):
-    result = commands.demo(tiny_demo(), tmp_path / "run")
-    kept = Run(tmp_path / "run").preferences
+def test_a_whole_run_keeps_its_draws(demo_run, tmp_path, capsys):
+    result, kept = Result.read(demo_run / "result.json"), Run(demo_run).preferences
     np.testing.assert_allclose(kept.weights, result.weights)
     np.testing.assert_allclose(np.abs(kept.draws).sum(axis=1), 1, atol=1e-6)
     assert kept.bootstrap is not None
@@ -306,6 +298,5 @@ def test_a_whole_run_keeps_its_draws(tmp_path, capsys):
     # The grid's quantiles are exact, those of 4000 draws nearly.
     np.testing.assert_allclose(np.stack([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)]), told, atol=0.05)
     other = write_run(tmp_path / "other", found(-0.3, names=result.features))
-    capsys.readouterr()
-    assert main(["compare", str(tmp_path / "run"), str(other), "--out", str(tmp_path)]) == 0
+    assert main(["compare", str(demo_run), str(other), "--out", str(tmp_path)]) == 0
     assert "A - B" in capsys.readouterr().out

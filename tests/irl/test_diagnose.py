@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 from outcome_batches import linear_system, random_model
 from shown import printed
-from tiny_run import icu_stays, tiny_demo, tiny_explain
+from tiny_run import icu_stays, tiny_explain
 
 from agents.policies.policy import ConstantPolicy
 from cirl_gym.data.batch import Batch
@@ -28,13 +28,6 @@ from irl.studies.diagnosis import Diagnosis, ErrorsAhead, Material, diagnose
 
 HOSTILE = "<script>alert(1)</script> [red]"
 THREE = ("temperature", "wbc", "lactate")
-
-
-@pytest.fixture(scope="module")
-def demo_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo")
-    commands.demo(tiny_demo(), folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +60,7 @@ def with_ratio(found: Diagnosis, factual: float, flipped: float) -> Diagnosis:
     return structs.replace(found, factual=changed(found.factual, factual), counterfactual=counterfactual)
 
 
-def test_a_simulated_run_is_diagnosed_on_fresh_patients(of_demo):
+def test_a_simulated_run_is_diagnosed_on_fresh_patients(of_demo, demo_run, tmp_path):
     found, out = of_demo
     written = json.loads((out / "diagnostics.json").read_text())
     assert written == found.as_dict()
@@ -85,6 +78,14 @@ def test_a_simulated_run_is_diagnosed_on_fresh_patients(of_demo):
     assert written["propensity"]["true"]["n"] == written["propensity"]["estimated"]["n"]
     assert [entry["level"] for entry in written["intervals"]] == [0.5, 0.8, 0.9, 0.95]
     assert written["members"] == 1
+    again = diagnose_command(DiagnoseOptions(demo_run, tmp_path, patients=40))
+    for name in ("diagnostics.json", "diagnostics.html"):
+        assert (tmp_path / name).read_bytes() == (of_demo[1] / name).read_bytes(), name
+    assert again == of_demo[0]
+    assert (
+        diagnose_command(DiagnoseOptions(demo_run, tmp_path, patients=40, seed=1, steps=2)).factual.model
+        != again.factual.model[:2]
+    )
 
 
 def test_a_table_is_diagnosed_on_the_episodes_held_out(of_table):
@@ -104,17 +105,6 @@ def test_a_table_is_diagnosed_on_the_episodes_held_out(of_table):
     assert "as the data allow" not in said
 
 
-def test_the_same_seed_gives_the_same_bytes(demo_run, of_demo, tmp_path):
-    again = diagnose_command(DiagnoseOptions(demo_run, tmp_path, patients=40))
-    for name in ("diagnostics.json", "diagnostics.html"):
-        assert (tmp_path / name).read_bytes() == (of_demo[1] / name).read_bytes(), name
-    assert again == of_demo[0]
-    assert (
-        diagnose_command(DiagnoseOptions(demo_run, tmp_path, patients=40, seed=1, steps=2)).factual.model
-        != again.factual.model[:2]
-    )
-
-
 def test_a_good_word_is_only_said_where_the_numbers_bear_it(of_demo):
     found, _ = of_demo
     good, bad = (" ".join(verdicts(with_ratio(found, *ratios))) for ratios in ((1.04, 1.09), (1.06, 1.2)))
@@ -129,9 +119,6 @@ def test_a_good_word_is_only_said_where_the_numbers_bear_it(of_demo):
     assert "Ends of episodes do not come as often as predicted" in " ".join(verdicts(off))
     near = structs.replace(found, ends=replace(found.ends, expected=19.0, observed=10, deviation=5.0))
     assert "Ends of episodes come as often as predicted" in " ".join(verdicts(near))
-
-
-def test_intervals_are_judged_by_their_own_error(of_demo):
     found, _ = of_demo
 
     def said(share, error):
@@ -142,6 +129,11 @@ def test_intervals_are_judged_by_their_own_error(of_demo):
     assert "Intervals are too narrow" in said(0.85, 0.01)
     assert "Intervals are too wide" in said(0.95, 0.01)
     assert "Intervals hold what they promise" in said(0.85, 0.03)
+    error = of_demo[0].factual.model[0]
+    assert ErrorsAhead.of((error,), (replace(error, pooled=0.0),)).ratio == (None,)
+    assert ErrorsAhead.of((error,), (replace(error, pooled=error.pooled / 2),)).ratio == (pytest.approx(2.0),)
+    assert ErrorsAhead.of((error,)).ratio is None
+    assert np.isfinite(error.pooled)
 
 
 def test_the_page_holds_the_numbers_and_no_markup_of_strangers(of_table):
@@ -163,15 +155,6 @@ def test_the_page_holds_the_numbers_and_no_markup_of_strangers(of_table):
     assert all(f"{found.factual.model[0].pooled:.4f}" in shown for shown in (page, text))
     assert "http" not in page.replace("http-equiv", "")
     assert render(report_of_diagnosis(named)) == page
-
-
-def test_a_new_run_takes_a_diagnosis_away(demo_run, of_demo, tmp_path, monkeypatch):
-    for name in ("diagnostics.json", "diagnostics.html"):
-        shutil.copy(of_demo[1] / name, tmp_path / name)
-    monkeypatch.setattr(commands, "simulate", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        commands.demo(tiny_demo(), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json"}
 
 
 @pytest.mark.parametrize(
@@ -232,11 +215,3 @@ def test_networks_ensembles_and_three_actions_are_diagnosed(kind):
     assert "no better than" in " ".join(verdicts(found))
     assert json.dumps(found.as_dict(), allow_nan=False)
     assert render(report_of_diagnosis(found))
-
-
-def test_ratios_are_unknown_where_the_oracle_makes_no_error(of_demo):
-    error = of_demo[0].factual.model[0]
-    assert ErrorsAhead.of((error,), (replace(error, pooled=0.0),)).ratio == (None,)
-    assert ErrorsAhead.of((error,), (replace(error, pooled=error.pooled / 2),)).ratio == (pytest.approx(2.0),)
-    assert ErrorsAhead.of((error,)).ratio is None
-    assert np.isfinite(error.pooled)

@@ -85,9 +85,6 @@ def test_accuracy_of_constant_policies_by_hand():
     assert met.majority == met.cirl
     assert met.repeat_last_action == pytest.approx((1 / 2 + 1 + 2 / 4) / 3)
     assert met.ceiling is None
-
-
-def test_the_random_baseline_draws_every_action_evenly():
     actions, memory = ConstantPolicy(None, 3, np.random.default_rng(0)).predict(np.zeros((6000, 2)))
     assert memory is None
     np.testing.assert_allclose(np.bincount(actions) / 6000, [1 / 3] * 3, atol=0.02)

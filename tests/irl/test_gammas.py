@@ -12,12 +12,12 @@ from posteriors import posterior_like
 from sample_result import sample_result
 from shown import page_of, printed_result, rows_of
 from small_batches import batch_of
-from tiny_run import tiny_demo, tiny_fit
+from tiny_run import fitted, tiny_demo, tiny_fit
 from tumour_experts import QUICK, expert_of, played, solved
 
 from irl.commands import explain as commands
 from irl.commands.cli import main
-from irl.pipeline import Study, fit, simulate
+from irl.pipeline import simulate
 from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
 from irl.report.section import MINUS, signed
 from irl.result.result import GammaChoice, GammaTried, check_gammas
@@ -51,7 +51,7 @@ def chosen_among(gammas, truth: float, w, seed: int = 0, patients: int = 80):
 
 
 class TestExactWorld:
-    def test_patient_experts_are_told_from_short_sighted_ones(self):
+    def test_patient_experts_are_told_from_short_sighted_ones_and_the_other_way_round(self):
         choice, solved, _ = chosen_among((0.2, 0.8, 0.99), 0.99, (-0.7, -0.3))
         assert choice.chosen == choice.best.gamma == solved.agent.gamma == 0.99
         assert [one.gamma for one in choice.tied] == [0.99]
@@ -60,8 +60,6 @@ class TestExactWorld:
         assert choice.tried[0].weights[0] < choice.tried[-1].weights[0] - 0.05
         assert choice.tried[-1].weights == pytest.approx((-0.7, -0.3), abs=0.06)
         assert choice.tried[-1].weights == tuple(solved.posterior.mean)
-
-    def test_short_sighted_experts_are_told_from_patient_ones(self):
         choice, solved, held_out = chosen_among((0.5, 0.99), 0.5, (-0.7, -0.3))
         assert choice.chosen == choice.best.gamma == solved.agent.gamma == 0.5
         assert choice.decisions == held_out.n_steps
@@ -177,16 +175,13 @@ def test_there_must_be_a_choice(gammas):
 TRIED = GammaTried(0.5, -1.0, 0.0, 0.0, (-0.5, -0.5), ((-1, 0), (-1, 0)), 3.0)
 
 
-def test_only_one_of_the_best_can_be_chosen():
+def test_only_one_of_the_best_can_be_chosen_and_how_it_is_said():
     worse = structs.replace(TRIED, gamma=0.9, log_likelihood=-2.0, difference=-1.0)
     assert GammaChoice(0.5, (TRIED, worse), 9, 3).best == TRIED
     with pytest.raises(ValueError, match="the chosen one is none of the best"):
         GammaChoice(0.9, (TRIED, worse), 9, 3)
     with pytest.raises(ValueError, match="all must weigh the same features"):
         GammaChoice(0.5, (TRIED, structs.replace(worse, weights=(1.0,), intervals=((1, 1),))), 9, 3)
-
-
-def test_sentences():
     near = structs.replace(TRIED, gamma=0.9, log_likelihood=-1.1, difference=-0.1, standard_error=0.2)
     worse = structs.replace(TRIED, gamma=0.99, log_likelihood=-2.0, difference=-1.0)
     assert gamma_sentences(GammaChoice(0.5, (TRIED, worse), 9, 3)) == [
@@ -229,11 +224,8 @@ def test_a_chosen_discount_factor_finds_what_a_given_one_finds(tmp_path):
     own = next(one for one in result.gammas.tried if one.gamma == result.gammas.chosen)
     assert own.weights == result.weights
     # The experts stay those of gamma .99: only the fit is given another one.
-    with stages(9, quiet=True) as run:
-        simulated = simulate(experts, run)
-        ranges, signs = simulated.expert.agent.feature_map, np.array(experts.signs, dtype=float)
-        config = tiny_fit(gamma=result.gammas.chosen).whole(6)
-        given = fit(Study(simulated.train, simulated.validation, ranges, signs, config, experts.seed, run))
+    seen = simulate(experts, stages(9, quiet=True))
+    given = fitted(seen.train, seen.validation, tiny_fit(gamma=result.gammas.chosen).whole(6))
     assert tuple(given.weights) == result.weights
     assert tuple(given.mu_expert.mean) == result.mu_expert
     assert given.loop.margin == result.margin

@@ -2,9 +2,8 @@ import five_states
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from small_batches import batch_of
+from small_batches import batch_of, cut_off
 
-from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import draw_weights
 from irl.max_margin.loop import FeatureExpectation, expert_mu
 from irl.preferences.identified_set import (
@@ -120,14 +119,6 @@ def test_a_search_cut_short_gives_wider_bounds():
     assert identified_set(mu_expert, mus, -np.ones(6), tolerance=0.05, nodes=1).exact, "fixed signs need no search"
 
 
-def test_nothing_found_but_the_expert_itself_tells_nothing():
-    reasons = {"x": "constant: for a test"}
-    found = identified_set(np.ones(3), np.ones((2, 3)), [-1, 0, 0], tolerance=0.0, not_identifiable=reasons)
-    assert (found.minimum, found.not_identifiable) == (0.0, reasons)
-    np.testing.assert_allclose(found.low, [-1.0, -1.0, -1.0])
-    np.testing.assert_allclose(found.high, [0.0, 1.0, 1.0], atol=1e-9)
-
-
 @pytest.mark.parametrize("kappa", [0.3, 1.0, 3.0, 10.0, 100.0])
 def test_the_bound_for_an_expert_who_errs_keeps_the_truth_inside(kappa):
     for truth in (TRUTH, np.array([-0.7, -0.3]), np.array([-0.5, -0.5])):
@@ -153,7 +144,7 @@ def test_the_bound_by_hand():
             expert_regret_bound(*bad)
 
 
-def test_a_random_expert_could_have_any_weights():
+def test_a_random_expert_or_nothing_found_but_the_expert_tells_nothing():
     mu_expert = five_states.mu_of(np.full((5, 2), 0.5))
     bound = expert_regret_bound(0.05, five_states.GAMMA, 200, 2)  # the kappa that such an expert would be given
     found = identified_set(mu_expert, five_states.ALL_MU, FREE, tolerance=bound)
@@ -162,6 +153,11 @@ def test_a_random_expert_could_have_any_weights():
     assert found.minimum > 0.2, "and no weights make it optimal"
     anything = identified_set(mu_expert, five_states.ALL_MU, COSTS, tolerance=np.inf)
     np.testing.assert_allclose([anything.low, anything.high], [[-1, -1], [0, 0]], atol=1e-9)
+    reasons = {"x": "constant: for a test"}
+    found = identified_set(np.ones(3), np.ones((2, 3)), [-1, 0, 0], tolerance=0.0, not_identifiable=reasons)
+    assert (found.minimum, found.not_identifiable) == (0.0, reasons)
+    np.testing.assert_allclose(found.low, [-1.0, -1.0, -1.0])
+    np.testing.assert_allclose(found.high, [0.0, 1.0, 1.0], atol=1e-9)
 
 
 class TestSamplingTolerance:
@@ -234,47 +230,33 @@ def test_bad_input(change, message):
 def table(**columns):
     """One long episode whose outcomes are the columns."""
     outcomes = np.stack(list(columns.values()), axis=1)
-    return Batch(
-        obs=np.concatenate([np.full((1, outcomes.shape[1]), 5.0), outcomes]).astype(np.float32)[None],
-        actions=np.zeros((1, len(outcomes)), dtype=np.int64),
-        lengths=np.array([len(outcomes)]),
-        terminated=np.array([True]),
-        truncated=np.array([False]),
-        features=tuple(columns),
-        action_names=("a", "b"),
-        ids=("e",),
-    )
+    obs = np.concatenate([np.full((1, outcomes.shape[1]), 5.0), outcomes])
+    return cut_off(obs[None], np.zeros((1, len(outcomes)), dtype=np.int64), tuple(columns))
 
 
 class TestNotIdentifiable:
     rng = np.random.default_rng(0)
     a, b, c = rng.normal(size=(3, 300))
 
-    def test_ordinary_features_are_not_named(self):
+    def test_ordinary_and_constant_features(self):
         assert not_identifiable(table(a=self.a, b=self.b, c=0.9 * self.a + 0.1 * self.c)) == {}
-
-    def test_constant(self):
         reasons = not_identifiable(table(a=self.a, flat=np.full(300, 37.5), b=self.b))
         assert list(reasons) == ["flat"]
         assert "constant: every outcome is 37.5" in reasons["flat"]
         # Only the first observation, which is no outcome of anything, differs.
         assert list(not_identifiable(table(flat=np.full(300, 1.0)))) == ["flat"]
+        assert set(not_identifiable(batch_of([0, 1], [0]).padded(9))) == {"x", "y"}  # y = x + 100
+        assert not_identifiable(table(a=self.a, b=self.b).padded(400)) == {}
 
-    def test_duplicate_in_other_units(self):
+    def test_duplicate_and_collinear(self):
         reasons = not_identifiable(table(celsius=37 + self.a, b=self.b, fahrenheit=32 + 1.8 * (37 + self.a)))
         assert reasons == {
             "celsius": "duplicate: moves exactly with 'fahrenheit'",
             "fahrenheit": "duplicate: moves exactly with 'celsius'",
         }
-
-    def test_collinear(self):
         reasons = not_identifiable(table(a=self.a, b=1000 * self.b, other=self.c, total=2 - self.a + 3 * self.b))
         assert set(reasons) == {"a", "b", "total"}
         assert reasons["total"] == "collinear: a linear function of 'a', 'b'"
         both = not_identifiable(table(a=self.a, b=self.b, minus=-self.a, shifted=self.b + 7))
         assert both["a"] == "duplicate: moves exactly with 'minus'"
         assert both["b"] == "duplicate: moves exactly with 'shifted'"
-
-    def test_padding_is_no_outcome(self):
-        assert set(not_identifiable(batch_of([0, 1], [0]).padded(9))) == {"x", "y"}  # y = x + 100
-        assert not_identifiable(table(a=self.a, b=self.b).padded(400)) == {}

@@ -41,15 +41,13 @@ def pool_of(batch, seed=0, plans=4, d=2, scale=1.0) -> PlanPool:
 
 
 class TestActions:
-    def test_by_hand(self):
+    def test_by_hand_and_finite_at_extremes(self):
         # kappa = ln 3 and q = (0, 1): the better action has probability 3/4. kappa = 0: one half.
         batch = batch_of([1, 1], [0])
         q = np.zeros((2, 2, 2))
         q[..., 1] = 1.0
         expected = [[2 * np.log(3 / 4), np.log(1 / 4)], [2 * np.log(1 / 2), np.log(1 / 2)]]
         np.testing.assert_allclose(action_log_likelihood(q, batch, [np.log(3), 0.0]), expected)
-
-    def test_extremes_stay_finite(self):
         q = np.array([[[-1e3, 1e3, 0.0]], [[-1e3, 1e3, 0.0]]], dtype=np.float32)
         result = action_log_likelihood(q, batch_of([0], [1], n_actions=3), [1e6])
         np.testing.assert_allclose(result, [[-2e9, 0.0]])
@@ -78,29 +76,25 @@ class TestActions:
         with pytest.raises(ValueError, match="q is not finite"):
             action_log_likelihood(q * np.nan, batch, [1.0])
 
-    def test_groups(self):
+    def test_groups_and_their_bootstrap_weights(self):
         table = np.array([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 1.0, 1.0]])
         np.testing.assert_array_equal(by_group(table, ("q", "p", "q", "r")), [[2, 5, 8], [0, 1, 1]])
         np.testing.assert_array_equal(by_group(table[0], ("q", "p", "q", "r")), [2, 5, 8])
         with pytest.raises(ValueError, match="4 episodes and 2 group names"):
             by_group(table, ("q", "p"))
-
-    def test_bootstrap_weights(self):
         weights = bootstrap_weights(10, 20_000, np.random.default_rng(0))
         np.testing.assert_allclose(weights.mean(axis=1), 1.0)
         np.testing.assert_allclose(weights.mean(axis=0), 1.0, atol=0.03)
         # Dirichlet(1, ..., 1) times n: variance (n - 1)/(n + 1).
         np.testing.assert_allclose(weights.var(axis=0), 9 / 11, atol=0.06)
 
-    def test_what_is_forbidden_does_not_count_by_hand(self):
+    def test_what_is_forbidden_does_not_count_and_a_forced_decision_says_nothing(self):
         # Values 1, 2, 5; the last is forbidden; the first was taken: p = 1 / (1 + e^kappa), whatever the 5 is.
         batch = replace(batch_of([0], n_actions=3), allowed=np.array([[[True, True, False]]]))
         kappas = np.array([0.0, 1.0, 20.0])
         for third in (5.0, -1e6, np.inf, np.nan):
             found = action_log_likelihood(np.array([[[1.0, 2.0, third]]]), batch, kappas)
             np.testing.assert_allclose(found[:, 0], -np.log1p(np.exp(kappas)))
-
-    def test_a_forced_decision_says_nothing_and_a_value_that_counts_must_be_finite(self):
         batch = replace(batch_of([1, 0]), allowed=np.array([[[False, True], [True, True]]]))
         q = np.array([[[7.0, -3.0], [1.0, 2.0]]])
         np.testing.assert_allclose(action_log_likelihood(q, batch, [1.0])[0], -np.log1p(np.e))
@@ -220,7 +214,7 @@ def test_the_two_likelihoods_agree(d, scale, masked):
     np.testing.assert_allclose(averaged, action_log_likelihood(pool.q(w[0]), batch, few)[0], atol=1e-9)
 
 
-def test_masks_that_forbid_nothing_change_nothing():
+def test_masks_that_forbid_nothing_change_nothing_and_what_is_forbidden_is_not_there():
     batch = masked_batch()
     free, full = replace(batch, allowed=None), replace(batch, allowed=np.ones_like(batch.allowed))
     w, kappas = np.array([0.3, -0.7]), np.array([0.5, 30.0])
@@ -230,9 +224,6 @@ def test_masks_that_forbid_nothing_change_nothing():
     np.testing.assert_allclose(
         taken_log_probabilities(even_log_chances(free), free), taken_log_probabilities(even_log_chances(full), full)
     )
-
-
-def test_what_is_forbidden_is_as_if_it_were_not_there():
     # Actions 0 and 2 of three, everywhere: the same as a batch of two actions.
     small = batch_of([0, 1, 1], [1, 0])
     big = replace(batch_of([0, 2, 2], [2, 0], n_actions=3), allowed=np.tile([True, False, True], (2, 3, 1)))
@@ -245,16 +236,13 @@ def test_what_is_forbidden_is_as_if_it_were_not_there():
     np.testing.assert_allclose(constant_chances(big)[[0, 2]], constant_chances(small), atol=1e-9)
 
 
-def test_groups_are_patients_in_sorted_order():
+def test_groups_are_patients_in_sorted_order_and_padding_is_not_looked_at():
     pool, w, kappas = pool_of(BATCH), np.array([-0.3, -0.7]), np.array([2.0])
     groups = pool.group_log_likelihood(w, kappas)
     alone = [
         PlanPool(BATCH.take(np.array([i])), pool.psi[:, [i]]).group_log_likelihood(w, kappas)[0, 0] for i in range(3)
     ]
     np.testing.assert_allclose(groups, [[alone[0] + alone[2], alone[1]]])
-
-
-def test_padding_is_not_looked_at():
     pool = pool_of(BATCH)
     spoilt = pool.psi.copy()
     spoilt[:, ~BATCH.mask] = np.nan

@@ -52,7 +52,7 @@ class Adds:
 MAP = FeatureMap(("x", "y"), np.array([0.0, 100.0]), np.array([10.0, 200.0]))
 
 
-def test_phi_along_by_hand_and_zero_on_padding():
+def test_phi_along_by_hand():
     batch = batch_of([0, 2], [1], n_actions=3)
     # Episode 0 sees (0, 100) and (1, 101); episode 1 sees (10, 110). Actions 0, 2 add (0, 0), (2, 4); action 1 (1, 1).
     # Scaled by (x / 10, (y - 100) / 100).
@@ -62,9 +62,6 @@ def test_phi_along_by_hand_and_zero_on_padding():
     longer = phi_along(Adds(), MAP, batch.padded(7))
     np.testing.assert_array_equal(longer[:, :2], phi)
     assert not longer[:, 2:].any()
-
-
-def test_phi_along_refuses_what_does_not_belong_together():
     with pytest.raises(ValueError, match="features differ"):
         phi_along(Adds(), FeatureMap(("y", "x"), np.zeros(2), np.ones(2)), batch_of([0], n_actions=3))
     with pytest.raises(ValueError, match="knows 3 actions, the batch has 2"):
@@ -81,9 +78,6 @@ def test_mu_is_a_geometric_series():
     assert mu.covariance is not None
     assert mu.covariance[0, 0] == pytest.approx(0.0486111, rel=1e-5)
     assert (mu.episodes, mu.groups) == (3, 3)
-
-
-def test_gamma_restarts_in_every_episode():
     phi = np.array([[[1.0], [2.0]], [[1.0], [2.0]], [[1.0], [2.0]]])
     for gamma, value in ((0.0, 1.0), (0.5, 2.0), (1.0, 3.0)):
         assert expert_mu(phi, batch_of([0, 0], [0, 0], [0, 0]), gamma).mean[0] == value
@@ -251,9 +245,6 @@ def test_three_rounds_by_hand():
     assert result.policies == (0, 1, 2, 1)
     assert result.best == 0, "of equal distances the earliest"
     assert all(r.seconds >= 0 for r in result.rounds)
-
-
-def test_weights_and_policy_are_those_of_the_nearest_mu():
     result = max_margin(np.array([3.0, 1.0]), solver((0, 0), (4, 0), (0, 4)), W0, rounds=2)
     # Distances: sqrt(10), sqrt(2) for (4, 0), sqrt(18): K = 1 with w = (3, 1)/4; the last w was (0, 1).
     assert result.best == 1
@@ -262,7 +253,7 @@ def test_weights_and_policy_are_those_of_the_nearest_mu():
     np.testing.assert_allclose(result.last_weights, [0.0, 1.0])
 
 
-def test_stop_converged():
+def test_reasons_to_stop():
     result = max_margin(np.array([2.0, 0.0]), solver((0, 0), (4, 0)), W0)
     assert result.stop == "converged"
     assert result.margin == 0.0
@@ -272,27 +263,18 @@ def test_stop_converged():
     assert max_margin(np.zeros(2), solver((0, 0), (4, 0)), W0, tolerance=0.0).stop == "already matched"
     assert max_margin(np.array([40.0, 30.0]), solver((0, 0)), W0).margin == 50.0, "of vectors that nobody scaled"
     assert set(REASONS) == set(get_args(Stop))
-
-
-def test_stop_no_new_policy():
     # The expert lies outside the hull; the corner next to it is found again.
     result = max_margin(np.array([6.0, 0.0]), solver((0, 0), (4, 0)), W0)
     assert result.stop == "no new policy"
     assert result.margin == 2.0
     assert [r.lambda_clipped for r in result.rounds] == [None, 1.0, None]
     assert result.rounds[1].lambda_raw == 1.5, "clipped, and reported"
-
-
-def test_stop_stalled():
     # The bar is the foot of the perpendicular on an edge: both ends of the edge are equally good and no step helps.
     result = max_margin(np.array([2.0, 2.0]), solver((0, 0), (4, 0)), W0)
     assert result.stop == "stalled"
     assert result.margin == 2.0
     assert result.rounds[-1].lambda_raw == 0.0
     np.testing.assert_array_equal(result.rounds[-1].w, [0.0, 1.0])
-
-
-def test_a_solver_that_makes_it_worse_moves_nothing():
     mus = iter([np.zeros(2), np.array([-1.0, 0.0])])
     result = max_margin(np.array([2.0, 0.0]), lambda w: Found(None, next(mus)), W0)
     assert result.stop == "stalled"

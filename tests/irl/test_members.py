@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from posteriors import known_posterior
-from tiny_run import make_the_command_line_tiny, tiny_demo, tiny_fit
+from tiny_run import fitted, make_the_command_line_tiny, tiny_demo, tiny_fit
 
 from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.model import EnsembleModel
 from irl.commands.cli import main
 from irl.commands.options import ModelArguments
-from irl.pipeline import Study, fit, simulate
+from irl.pipeline import simulate
 from irl.preferences import PosteriorResult, SamplerReport
 from irl.preferences.posterior import with_model_spread
 from irl.stages import stages
@@ -50,10 +50,9 @@ def test_intervals_hold_what_members_say_and_never_shrink():
 def test_a_run_with_three_models():
     outcome = replace(OutcomeModelConfig.quick(), members=3, bootstrap=True)
     config = tiny_demo(fit=tiny_fit(outcome=outcome))
-    with stages(9, quiet=True) as run:
-        simulated = simulate(config, run)
-        ranges, signs = simulated.expert.agent.feature_map, np.array(config.signs, dtype=float)
-        found = fit(Study(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run))
+    run = stages(9, quiet=True)
+    seen = simulate(config, run)
+    found = fitted(seen.train, seen.validation, config.fit, run=run)
     assert isinstance(found.model.model, EnsembleModel)
     assert len(found.members) == 3
     assert "each outcome model" in run.seconds
@@ -65,7 +64,7 @@ def test_a_run_with_three_models():
     np.testing.assert_allclose(means.mean(axis=0), found.mu_expert.mean, rtol=0.05)
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
+def test_the_command_and_its_options(tmp_path, monkeypatch, capsys):
     make_the_command_line_tiny(monkeypatch)
     assert main(["demo", "--quick", "--members", "2", "--bootstrap", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "result.json").read_text())
@@ -76,9 +75,6 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["demo", "--quick", "--model", "ar", "--relative", "x", "--out", str(tmp_path)]) == 2
     assert "--relative needs a network" in capsys.readouterr().err
     assert main(["diagnose", str(tmp_path), "--patients", "20"]) == 0
-
-
-def test_options_into_a_configuration():
     config = ModelArguments(model="mb_h", members=4, relative=("x",)).put_into(tiny_fit())
     assert (config.model, config.outcome.members, config.outcome.relative) == ("mb_h", 4, ("x",))
     assert ModelArguments().put_into(tiny_fit()) == tiny_fit()

@@ -34,25 +34,19 @@ STAYS = batch_of([0, 1], [1], [1, 1, 0])
 CHOSEN = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]])
 
 
-def test_accuracy_by_hand():
+def test_accuracy_by_hand_whatever_padding_order_and_names_of_actions():
     # Episodes 3/4, 1/1, 0/2: their mean is 1.75/3.
     assert accuracy(CHOSEN, BATCH) == pytest.approx(1.75 / 3)
     np.testing.assert_allclose(accuracy_by_step(CHOSEN, BATCH), [2 / 3, 1 / 2, 0, 1])
     np.testing.assert_array_equal(
         agreement(CHOSEN, BATCH), [[True, True, False, True], [True, False, False, False], [False] * 4]
     )
-
-
-def test_accuracy_does_not_depend_on_padding_or_order():
     padded = BATCH.padded(9)
     chosen = np.pad(CHOSEN, ((0, 0), (0, 5)), constant_values=0)  # equal to the padding: must not count as right
     assert accuracy(chosen, padded) == accuracy(CHOSEN, BATCH)
     np.testing.assert_array_equal(accuracy_by_step(chosen, padded), accuracy_by_step(CHOSEN, BATCH))
     order = np.array([2, 0, 1])
     assert accuracy(CHOSEN[order], BATCH.take(order)) == pytest.approx(accuracy(CHOSEN, BATCH))
-
-
-def test_accuracy_bounds_and_relabelled_actions():
     assert accuracy(BATCH.actions, BATCH) == 1.0
     assert accuracy(1 - BATCH.actions, BATCH) == 0.0
     swapped = batch_of([1, 0, 0, 1], [0], [1, 1])
@@ -65,7 +59,7 @@ def test_chosen_actions_must_fit(chosen):
         accuracy(chosen, BATCH)
 
 
-def test_baselines_learn_from_the_training_data_alone():
+def test_habits_learn_from_the_training_data_alone():
     training = batch_of([1, 0, 0], [1, 0], [0, 0], [1, 2], n_actions=3)
     held_out = batch_of([2, 2, 1], [1], n_actions=3)
     # Training: action 0 five times, 1 three times; first actions 1, 1, 0, 1.
@@ -73,22 +67,16 @@ def test_baselines_learn_from_the_training_data_alone():
     np.testing.assert_array_equal(repeat_last_action(training, held_out)[0], [1, 2, 2])
     assert repeat_last_action(training, held_out)[1, 0] == 1
     assert accuracy(repeat_last_action(training, held_out), held_out) == pytest.approx((1 / 3 + 1) / 2)
-
-
-def test_majority_does_not_count_padding_and_takes_the_first_of_equals():
     # Padding is stored as action 0: 1 is taken twice, 0 once.
     assert majority(batch_of([1, 1, 0], [2], n_actions=3), BATCH)[0, 0] == 1
     assert majority(batch_of([2, 1], n_actions=3), BATCH)[0, 0] == 1
 
 
-def test_ceiling_by_hand():
+def test_the_ceiling_by_hand_is_what_nobody_beats():
     batch = batch_of([0, 1], [1])
     p = np.array([[[0.9, 0.1], [0.3, 0.7]], [[0.5, 0.5], [np.nan, np.nan]]])
     assert ceiling(p, batch) == pytest.approx(((0.9 + 0.7) / 2 + 0.5) / 2)
     assert ceiling(None, batch) is None
-
-
-def test_no_policy_beats_the_ceiling_in_expectation():
     rng = np.random.default_rng(0)
     treat = rng.random((4000, 5))
     taken = (rng.random((4000, 5)) < treat).astype(int)
@@ -100,17 +88,14 @@ def test_no_policy_beats_the_ceiling_in_expectation():
 
 
 @pytest.mark.parametrize("p", [np.ones((1, 2, 2)), np.array([[[1.5, -0.5], [1, 0]]]), np.full((1, 2, 2), np.nan)])
-def test_ceiling_refuses_what_are_no_probabilities(p):
+def test_ceiling_refuses_what_are_no_probabilities_of_the_batch(p):
     with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
         ceiling(p, batch_of([0, 1]))
-
-
-def test_ceiling_refuses_other_shapes():
     with pytest.raises(ValueError, match="probabilities must be"):
         ceiling(np.full((1, 2, 3), 1 / 3), batch_of([0, 1]))
 
 
-def test_weight_error_compares_directions():
+def test_weights_are_compared_by_direction_and_by_order():
     np.testing.assert_allclose(weight_error([-0.9, -2.1], [-0.3, -0.7]), [0.0, 0.0], atol=1e-12)
     np.testing.assert_allclose(weight_error([-0.4, -0.6], [-3, -7]), [0.1, 0.1])
     np.testing.assert_allclose(weight_error([0.3, -0.7], [-0.3, -0.7]), [0.6, 0.0])
@@ -119,9 +104,6 @@ def test_weight_error_compares_directions():
             weight_error(bad, [1, 1])
     with pytest.raises(ValueError, match="differ in length"):
         weight_error([1, 1], [1, 1, 1])
-
-
-def test_same_order():
     assert same_order([-0.4, -0.6], [-0.3, -0.7])
     assert not same_order([-0.6, -0.4], [-0.3, -0.7])
     assert not same_order([-0.5, -0.5], [-0.3, -0.7]), "a tie is not an order"
@@ -139,9 +121,6 @@ def test_habits_do_what_is_allowed():
     assert majority(train, test).tolist() == [[1, 2, 0]]
     assert repeat_last_action(train, test).tolist() == [[1, 2, 0]]
     assert repeat_last_action(train, replace(test, allowed=None)).tolist() == [[1, 1, 2]]
-
-
-def test_masks_that_forbid_nothing_change_no_habit():
     batch = batch_of([1, 2, 0, 1], [2, 0], n_actions=3)
     full = replace(batch, allowed=np.ones((2, 4, 3), dtype=np.bool_))
     for habit in (majority, repeat_last_action):
@@ -170,14 +149,11 @@ def test_at_the_ends_the_count_is_just_possible(hits):
     assert binom.cdf(hits, 13, found.high[0]) == pytest.approx(0.1)
 
 
-def test_ends_count_and_one_truth_serves_all_runs():
+def test_ends_count_and_honest_intervals_are_found_honest():
     intervals = np.array([[[-0.4, -0.3], [-0.7, -0.6]], [[-0.3, -0.2], [-0.9, -0.8]]])
     found = coverage(intervals, [-0.3, -0.7])
     np.testing.assert_array_equal(found.share, [1.0, 0.5])
     assert coverage(intervals, np.tile([-0.3, -0.7], (2, 1))).share.tolist() == [1.0, 0.5]
-
-
-def test_honest_intervals_are_found_honest():
     rng = np.random.default_rng(0)
     estimates = rng.standard_normal((2000, 1))
     found = coverage(np.stack([estimates - 1.6449, estimates + 1.6449], axis=2), [0.0])
@@ -268,10 +244,8 @@ class TestHeldOut:
         assert [w for w, _ in asked] == [[-0.5, -0.5], *draws[[0, 4, 9]].tolist()]
         assert {width for _, width in asked} == {5}
 
-    def test_whole_episodes_until_there_are_enough(self):
+    def test_whole_episodes_until_there_are_enough_and_impossible_settings(self):
         assert [len(judged_episodes(STAYS, n)) for n in (1, 2, 3, 4, 6, 999)] == [1, 1, 2, 3, 3, 3]
-
-    def test_impossible_settings(self):
         for changes in ({"decisions": 0}, {"plans": 0}, {"draws": 0}, {"width": 0}):
             with pytest.raises(ValueError, match="every number must be at least 1"):
                 HeldOutConfig(**changes)

@@ -132,21 +132,13 @@ def test_one_policy_per_episode_and_everyone_remembers():
     assert (actions[:250] != first[:250]).any()
 
 
-def test_members_that_never_act_are_left_out():
-    policy = MixturePolicy([Always(0), Always(1)], [1.0, 0.0], np.random.default_rng(0))
-    assert len(policy.policies) == 1
-    actions, _ = policy.predict(np.zeros((50, 3)), None, np.ones(50, dtype=bool), deterministic=True)
-    assert not actions.any()
-    assert policy.policies[0].deterministic
-
-
 @pytest.mark.parametrize("weights", [[0.5], [0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
 def test_weights_must_be_probabilities(weights):
     with pytest.raises(ValueError, match="2 policies need as many weights"):
         MixturePolicy([Always(0), Always(1)], weights, np.random.default_rng(0))
 
 
-def test_the_rollout_loop_takes_a_mixture():
+def test_the_rollout_loop_takes_a_mixture_without_members_that_never_act():
     def played():
         policy = MixturePolicy([Always(0), Always(1)], [0.25, 0.75], np.random.default_rng(3))
         return rollout(TumourWorld(), policy, 400, np.random.default_rng(1))
@@ -156,3 +148,8 @@ def test_the_rollout_loop_takes_a_mixture():
     treated = np.array([actions.mean() for _, actions in batch.episodes()])
     assert {*treated} == {0.0, 1.0}, "no episode mixes its policies"
     assert treated.mean() == pytest.approx(0.75, abs=0.07)
+    policy = MixturePolicy([Always(0), Always(1)], [1.0, 0.0], np.random.default_rng(0))
+    assert len(policy.policies) == 1
+    actions, _ = policy.predict(np.zeros((50, 3)), None, np.ones(50, dtype=bool), deterministic=True)
+    assert not actions.any()
+    assert policy.policies[0].deterministic

@@ -14,7 +14,7 @@ from scripted import Scripted
 from shown import printed_result
 from small_agents import TINY
 from small_batches import batch_of
-from tiny_run import icu_stays, tiny_demo, tiny_explain, tiny_fit
+from tiny_run import fitted, icu_stays, tiny_demo, tiny_explain, tiny_fit
 
 from agents.expert import successor_expert
 from agents.ppo_settings import WorldPPOConfig
@@ -25,16 +25,14 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from irl import pipeline
 from irl.commands import explain as commands
 from irl.evaluation import mean_lengths, recorded_rounds
-from irl.pipeline import STREAMS, Fit, Simulated, Study, fit, member_streams, simulate, stream
+from irl.pipeline import STREAMS, Fit, Simulated, member_streams, simulate, stream
 from irl.settings import DemoConfig
 from irl.stages import stages
 
 
 def run_all(config: DemoConfig) -> tuple[Simulated, Fit]:
-    with stages(8, quiet=True) as run:
-        simulated = simulate(config, run)
-        ranges, signs = simulated.expert.agent.feature_map, np.array(config.signs, dtype=float)
-        return simulated, fit(Study(simulated.train, simulated.validation, ranges, signs, config.fit, config.seed, run))
+    seen = simulate(config, stages(8, quiet=True))
+    return seen, fitted(seen.train, seen.validation, config.fit, config.signs, config.seed)
 
 
 @pytest.fixture(scope="module")
@@ -50,29 +48,29 @@ def test_streams_depend_on_seed_and_name_alone():
 
     assert numbers(0) == numbers(0)
     assert len({*numbers(0), *numbers(1)}) == 2 * (len(STREAMS) + 6)
-
-
-def test_the_numbers_of_a_stream_are_those_of_every_version():
-    """Seeds keep their numbers: a stream is the child of a part's sequence at its place."""
+    # Seeds keep their numbers: a stream is the child of a part's sequence at its place.
     children = [np.random.default_rng(child) for child in np.random.SeedSequence([7, *b"fit"]).spawn(5)]
     names = ("outcome model", "candidate policies", "max-margin loop", "weights", "behaviour cloning")
     for name, child in zip(names, children, strict=True):
         np.testing.assert_array_equal(stream(7, name).random(4), child.random(4))
-
-
-def test_what_one_stream_draws_changes_nothing_of_another():
     untouched = stream(0, "weights").random(4)
     stream(0, "max-margin loop").random(1000)
     np.testing.assert_array_equal(stream(0, "weights").random(4), untouched)
 
 
-def test_the_three_batches_are_all_episodes_once(tiny):
+def test_the_three_batches_are_all_episodes_once_whatever_is_fitted(tiny):
     simulated, _ = tiny
     batches = (simulated.train, simulated.validation, simulated.test)
     assert [len(batch) for batch in batches] == [72, 8, 20]
     names = [name for batch in batches for name in batch.ids]
     assert sorted(names, key=int) == [str(i) for i in range(100)]
     assert simulated.test.ids == tuple(str(i) for i in range(80, 100))
+    simulated, _ = tiny
+    configs = (tiny_demo(fit=tiny_fit(rounds=1, starts=5)), tiny_demo(seed=1))
+    again, other = (simulate(config, stages(8, quiet=True)) for config in configs)
+    assert again.train == simulated.train
+    assert again.test == simulated.test
+    assert other.train != simulated.train
 
 
 def test_a_fit_is_consistent_in_itself(tiny):
@@ -91,30 +89,10 @@ def test_a_fit_is_consistent_in_itself(tiny):
     assert found.identified.minimum == pytest.approx(regrets.max(), abs=1e-9)
 
 
-def test_the_same_seed_gives_the_same_batch_whatever_is_fitted(tiny):
-    simulated, _ = tiny
-    with stages(8, quiet=True) as run:
-        again = simulate(tiny_demo(fit=tiny_fit(rounds=1, starts=5)), run)
-        other = simulate(tiny_demo(seed=1), run)
-    assert again.train == simulated.train
-    assert again.test == simulated.test
-    assert other.train != simulated.train
-
-
 def test_a_horizon_shorter_than_the_histories_is_one_clear_error(tiny):
-    simulated, found = tiny
+    simulated, _ = tiny
     with pytest.raises(ValueError, match="the histories have up to 6 steps, the horizon is 4"):
-        fit(
-            Study(
-                simulated.train,
-                simulated.validation,
-                found.feature_map,
-                np.array([-1.0, -1.0]),
-                tiny_fit(horizon=4),
-                0,
-                stages(6, quiet=True),
-            )
-        )
+        fitted(simulated.train, simulated.validation, tiny_fit(horizon=4))
 
 
 @pytest.mark.slow
@@ -157,9 +135,8 @@ def test_the_whole_fit_runs_from_a_saved_batch_alone(changes, tiny, tmp_path, mo
         getattr(tiny[0], name).save(tmp_path / name)
     close_the_simulator(monkeypatch)
     train, validation = (Batch.load(tmp_path / name) for name in ("train", "validation"))
-    ranges, signs = tiny[0].expert.agent.feature_map, np.array([-1.0, -1.0])
-    with stages(6, quiet=True) as run:
-        found = fit(Study(train, validation, ranges, signs, tiny_fit(**changes), 0, run))
+    run = stages(6, quiet=True)
+    found = fitted(train, validation, tiny_fit(**changes), run=run)
     assert np.abs(found.weights).sum() == pytest.approx(1.0)
     assert (found.weights <= 0).all()
     assert len(found.members) == (2 if changes is MEMBERS else 0)
@@ -183,26 +160,17 @@ def cut_to(batch: Batch, lengths) -> Batch:
     return replace(batch, lengths=shorter, terminated=ended, truncated=~ended)
 
 
-def fitted(train: Batch, validation: Batch, signs=(-1.0, -1.0), **changes):
-    with stages(7, quiet=True) as run:
-        ranges = TumourParameters().feature_map
-        return fit(Study(train, validation, ranges, np.array(signs), tiny_fit(**changes), 0, run))
-
-
-def test_lengths_from_1_to_20_are_taken_and_counted():
+def test_lengths_are_taken_counted_measured_and_shown():
     whole = rollout(TumourWorld(), Scripted(0.45), 60, np.random.default_rng(0))
     train = cut_to(whole, 1 + np.arange(60) % 20)
     assert (train.lengths.min(), train.lengths.max()) == (1, 20)
-    found = fitted(train, cut_to(whole, 20 - np.arange(60) % 20))
+    found = fitted(train, cut_to(whole, 20 - np.arange(60) % 20), tiny_fit())
     assert found.mu_expert.episodes == 60
     assert np.isfinite(found.weights).all()
     # Beside it stands the length of what the recovered policy does.
     seen, imagined = mean_lengths(found, train)
     assert seen == pytest.approx(train.lengths.mean())
     assert 1 <= imagined <= 20
-
-
-def test_both_lengths_are_measured_and_shown():
     model = KnownModel(ends=False)
     found = SimpleNamespace(
         model=SimpleNamespace(model=model), agent=SimpleNamespace(horizon=4), policy=Scripted(0.5, seed=1)
@@ -216,11 +184,10 @@ def test_a_third_of_the_weights_at_three_times_the_temperature_is_the_same_exper
     found = []
     for share in (1.0, 3.0):
         config = tiny_demo(weights=(-0.3 / share, -0.7 / share), kappa=100.0 * share)
-        with stages(8, quiet=True) as run:
-            simulated = simulate(config, run)
+        simulated = simulate(config, stages(8, quiet=True))
         assert np.abs(simulated.expert.w).sum() == pytest.approx(1)
         assert simulated.expert.kappa == pytest.approx(100)
-        found.append((simulated.train, fitted(simulated.train, simulated.validation)))
+        found.append((simulated.train, fitted(simulated.train, simulated.validation, tiny_fit())))
     (one, first), (two, second) = found
     assert one == two
     np.testing.assert_allclose(second.weights, first.weights, rtol=1e-12)
@@ -259,7 +226,7 @@ def test_data_of_any_expert_are_fitted_to_the_end(w):
         for seed, n in ((1, 80), (2, 10))
     )
     for signs in ((-1.0, -1.0), (0.0, 0.0)):
-        found = fitted(train, validation, signs)
+        found = fitted(train, validation, tiny_fit(), signs)
         assert np.abs(found.weights).sum() == pytest.approx(1)
         assert found.loop.stop in ("converged", "no new policy", "stalled", "no allowed weights", "rounds")
         assert (found.posterior.low <= found.posterior.high).all()
@@ -267,7 +234,7 @@ def test_data_of_any_expert_are_fitted_to_the_end(w):
 
 def test_every_round_is_recorded_with_what_its_policy_does():
     train, test = (rollout(TumourWorld(SHORT), Scripted(0.5, seed), 60, np.random.default_rng(seed)) for seed in (0, 1))
-    found = fitted(train, test, (0.0, 0.0), rounds=4)
+    found = fitted(train, test, tiny_fit(rounds=4), (0.0, 0.0))
     rounds = recorded_rounds(found.loop, test)
     assert [entry.k for entry in rounds] == list(range(len(found.loop.rounds)))
     assert len(rounds) > 1

@@ -12,6 +12,10 @@ from irl.preferences.posterior import chain_report, grid_posterior, sample_poste
 TRUTH = np.array([-0.3, -0.7])
 
 
+def on_grid(problem, signs, **options):
+    return grid_posterior(problem, signs, np.random.default_rng(0), **options)
+
+
 class OneState:
     """One state, two actions, psi = (0, 0) and (1, -.4): P(treat) = sigmoid(kappa w . (1, -.4)), 14 of 40 treated."""
 
@@ -38,7 +42,7 @@ class OneState:
 def test_the_grid_agrees_with_numerical_integration():
     problem = OneState()
     mean, kappa, below = problem.expectations(0.5, 50.0)
-    result = grid_posterior(problem, [-1, -1], np.random.default_rng(0), kappa_range=(0.5, 50.0), kappa_points=60)
+    result = on_grid(problem, [-1, -1], kappa_range=(0.5, 50.0), kappa_points=60)
     np.testing.assert_allclose(result.mean, [-mean, mean - 1], atol=5e-4)
     assert result.concentration == pytest.approx(1.0)
     assert result.kappa_mean == pytest.approx(kappa, rel=5e-3)
@@ -67,7 +71,7 @@ def test_the_sampler_agrees_with_numerical_integration_and_the_grid():
     error = result.kappa_draws.std() / np.sqrt(result.sampler.effective[2])
     assert result.kappa_mean == pytest.approx(kappa, abs=4 * error)
     assert (result.draws[:, 0] > -0.45).mean() == pytest.approx(below, abs=0.04)
-    grid = grid_posterior(problem, [-1, -1], np.random.default_rng(0), kappa_range=(0.5, 50.0), kappa_points=60)
+    grid = on_grid(problem, [-1, -1], kappa_range=(0.5, 50.0), kappa_points=60)
     np.testing.assert_allclose(result.mean, grid.mean, atol=0.02)
     np.testing.assert_allclose(result.median, grid.median, atol=0.03)
     np.testing.assert_allclose([result.low, result.high], [grid.low, grid.high], atol=0.05)
@@ -98,7 +102,7 @@ EXPERT = five_states.softmax_expert(TRUTH, 8.0)
 
 
 def test_the_truth_comes_back_in_an_exact_world():
-    result = grid_posterior(FiveStates(EXPERT, 300, 0), [0, 0], np.random.default_rng(0), points=40, refinements=1)
+    result = on_grid(FiveStates(EXPERT, 300, 0), [0, 0], points=40, refinements=1)
     assert (result.low <= TRUTH).all()
     assert (result.high >= TRUTH).all()
     np.testing.assert_allclose(result.mean, TRUTH, atol=0.05)
@@ -113,8 +117,8 @@ def test_the_truth_comes_back_in_an_exact_world():
 def test_refinement_finds_what_a_fine_grid_finds():
     problem = FiveStates(EXPERT, 3000, 1)
     problem.counts = problem.counts.sum(axis=0, keepdims=True)
-    coarse = grid_posterior(problem, [-1, -1], np.random.default_rng(0), points=25, kappa_points=20)
-    fine = grid_posterior(problem, [-1, -1], np.random.default_rng(0), points=500, kappa_points=600, refinements=0)
+    coarse = on_grid(problem, [-1, -1], points=25, kappa_points=20)
+    fine = on_grid(problem, [-1, -1], points=500, kappa_points=600, refinements=0)
     assert (fine.high - fine.low)[0] < 0.04, "narrower than a cell of the coarse grid"
     np.testing.assert_allclose(coarse.mean, fine.mean, atol=1e-3)
     np.testing.assert_allclose([coarse.low, coarse.high], [fine.low, fine.high], atol=2e-3)
@@ -124,11 +128,11 @@ def test_refinement_finds_what_a_fine_grid_finds():
 
 def test_order_of_features_and_names_of_actions_do_not_matter():
     arguments = {"points": 20, "kappa_points": 10, "refinements": 1}
-    plain = grid_posterior(FiveStates(EXPERT, 100, 2), [0, -1], np.random.default_rng(0), **arguments)
-    swapped = grid_posterior(FiveStates(EXPERT, 100, 2, order=(1, 0)), [-1, 0], np.random.default_rng(0), **arguments)
+    plain = on_grid(FiveStates(EXPERT, 100, 2), [0, -1], **arguments)
+    swapped = on_grid(FiveStates(EXPERT, 100, 2, order=(1, 0)), [-1, 0], **arguments)
     np.testing.assert_allclose(swapped.mean[::-1], plain.mean, atol=1e-6)
     np.testing.assert_allclose(swapped.low[::-1], plain.low, atol=1e-6)
-    renamed = grid_posterior(FiveStates(EXPERT, 100, 2, actions=(1, 0)), [0, -1], np.random.default_rng(0), **arguments)
+    renamed = on_grid(FiveStates(EXPERT, 100, 2, actions=(1, 0)), [0, -1], **arguments)
     np.testing.assert_allclose(renamed.mean, plain.mean, atol=1e-9)
     assert renamed.kappa_mean == pytest.approx(plain.kappa_mean)
 
@@ -136,7 +140,7 @@ def test_order_of_features_and_names_of_actions_do_not_matter():
 def test_a_random_expert_has_no_weights():
     coin = np.full((5, 2), 0.5)
     arguments = {"points": 20, "kappa_points": 12, "refinements": 1, "kappa_range": (0.01, 100.0)}
-    result = grid_posterior(FiveStates(coin, 300, 3), [0, 0], np.random.default_rng(0), **arguments)
+    result = on_grid(FiveStates(coin, 300, 3), [0, 0], **arguments)
     assert (result.high - result.low > 1).all()
     assert result.concentration < 0.7
     assert result.kappa_mean < 1.0
@@ -148,9 +152,9 @@ def test_copied_rows_do_not_fool_the_bootstrap():
     weights = bootstrap_weights(150, 200, np.random.default_rng(0))
     once = FiveStates(EXPERT, 150, 5)
     copied = FiveStates(EXPERT, 150, 5, copies=9)
-    honest = grid_posterior(once, [-1, -1], np.random.default_rng(0), **arguments)
-    fooled = grid_posterior(copied, [-1, -1], np.random.default_rng(0), **arguments)
-    saved = grid_posterior(copied, [-1, -1], np.random.default_rng(0), group_weights=weights, **arguments)
+    honest = on_grid(once, [-1, -1], **arguments)
+    fooled = on_grid(copied, [-1, -1], **arguments)
+    saved = on_grid(copied, [-1, -1], group_weights=weights, **arguments)
     width, narrow, wide = ((r.high - r.low)[0] for r in (honest, fooled, saved))
     assert narrow == pytest.approx(width / 3, rel=0.3)
     assert wide == pytest.approx(width, rel=0.35)
@@ -164,10 +168,8 @@ def test_refinement_keeps_what_matters_to_the_bootstrap_alone():
     weights = bootstrap_weights(12, 100, np.random.default_rng(1))
     problem = FiveStates(EXPERT, 12, 6, copies=200)
     arguments = {"kappa_range": (1.0, 100.0), "group_weights": weights}
-    refined = grid_posterior(problem, [-1, -1], np.random.default_rng(0), points=30, kappa_points=20, **arguments)
-    fine = grid_posterior(
-        problem, [-1, -1], np.random.default_rng(0), points=300, kappa_points=100, refinements=0, **arguments
-    )
+    refined = on_grid(problem, [-1, -1], points=30, kappa_points=20, **arguments)
+    fine = on_grid(problem, [-1, -1], points=300, kappa_points=100, refinements=0, **arguments)
     posterior = np.quantile(fine.draws[:, 0], [0.05, 0.95])
     assert fine.high[0] - fine.low[0] > 3 * (posterior[1] - posterior[0])
     np.testing.assert_allclose([refined.low, refined.high], [fine.low, fine.high], atol=0.02)
@@ -202,7 +204,7 @@ def test_the_sampler_in_three_dimensions_agrees_with_weighted_prior_draws(signs)
     assert result.best_log_likelihood >= log_weight.max() - 0.1
 
 
-def test_without_data_the_sampler_returns_the_prior():
+def test_the_sampler_without_data_returns_the_prior_and_one_feature_has_one_weight():
     result = sample_posterior(
         lambda ws, kappas: np.zeros(len(ws)), [-1, 1, 0], np.random.default_rng(0), budget=80_000, walkers=128
     )
@@ -212,6 +214,9 @@ def test_without_data_the_sampler_returns_the_prior():
     assert (result.draws[:, 0] <= 0).all()
     assert (result.draws[:, 1] >= 0).all()
     assert np.log(result.kappa_draws).mean() == pytest.approx(np.log(10) / 2, abs=0.3)
+    result = sample_posterior(linear_logistic(1, 50, 0), [-1], np.random.default_rng(0), budget=2000)
+    np.testing.assert_array_equal([result.mean, result.low, result.high], [[-1.0]] * 3)
+    assert np.isfinite(result.sampler.effective).all()
 
 
 def test_autocorrelation_times():
@@ -266,43 +271,33 @@ def test_draws_depend_on_the_generator_alone():
     np.testing.assert_array_equal(grids[0].draws, grids[1].draws)
 
 
-def test_one_feature_has_one_weight():
-    result = sample_posterior(linear_logistic(1, 50, 0), [-1], np.random.default_rng(0), budget=2000)
-    np.testing.assert_array_equal([result.mean, result.low, result.high], [[-1.0]] * 3)
-    assert np.isfinite(result.sampler.effective).all()
-
-
 GRID = {"log_likelihood": OneState(), "points": 5}
+GRID_FAULTS = (
+    ({"signs": [-1, -1, -1]}, "two features and 2 points"),
+    ({"points": 1}, "two features and 2 points"),
+    ({"kappa_range": (0.0, 1.0)}, "kappa_range must be"),
+    ({"kappa_range": (2.0, 1.0)}, "kappa_range must be"),
+    ({"group_weights": np.ones((5, 39))}, r"group_weights must be \[B, 40\]"),
+    ({"log_likelihood": lambda w, k: np.zeros(len(k))}, r"must give \[40, G\]"),
+    ({"log_likelihood": lambda w, k: np.full((len(k), 3), np.nan)}, "numbers below infinity"),
+    ({"log_likelihood": lambda w, k: np.full((len(k), 3), -np.inf)}, "impossible under every"),
+)
 SAMPLER = {"log_likelihood": OneState().many}
+SAMPLER_FAULTS = (
+    ({"walkers": 4}, "6 walkers and 80 likelihoods at least, got 4"),
+    ({"budget": 100}, "640 likelihoods at least, got 32 and 100"),
+    ({"kappa_range": (-1.0, 1.0)}, "kappa_range must be"),
+    ({"log_likelihood": lambda w, k: np.zeros(1)}, "must give 32 numbers"),
+    ({"log_likelihood": lambda w, k: np.full(len(k), np.nan)}, "must give 32 numbers"),
+    ({"log_likelihood": lambda w, k: np.full(len(k), -np.inf)}, "impossible under every"),
+)
 
 
 @pytest.mark.parametrize(
     ("find", "plain", "change", "message"),
     [
-        (grid_posterior, GRID, {"signs": [-1, -1, -1]}, "two features and 2 points"),
-        (grid_posterior, GRID, {"points": 1}, "two features and 2 points"),
-        (grid_posterior, GRID, {"kappa_range": (0.0, 1.0)}, "kappa_range must be"),
-        (grid_posterior, GRID, {"kappa_range": (2.0, 1.0)}, "kappa_range must be"),
-        (grid_posterior, GRID, {"group_weights": np.ones((5, 39))}, r"group_weights must be \[B, 40\]"),
-        (grid_posterior, GRID, {"log_likelihood": lambda w, k: np.zeros(len(k))}, r"must give \[40, G\]"),
-        (grid_posterior, GRID, {"log_likelihood": lambda w, k: np.full((len(k), 3), np.nan)}, "numbers below infinity"),
-        (
-            grid_posterior,
-            GRID,
-            {"log_likelihood": lambda w, k: np.full((len(k), 3), -np.inf)},
-            "impossible under every",
-        ),
-        (sample_posterior, SAMPLER, {"walkers": 4}, "6 walkers and 80 likelihoods at least, got 4"),
-        (sample_posterior, SAMPLER, {"budget": 100}, "640 likelihoods at least, got 32 and 100"),
-        (sample_posterior, SAMPLER, {"kappa_range": (-1.0, 1.0)}, "kappa_range must be"),
-        (sample_posterior, SAMPLER, {"log_likelihood": lambda w, k: np.zeros(1)}, "must give 32 numbers"),
-        (sample_posterior, SAMPLER, {"log_likelihood": lambda w, k: np.full(len(k), np.nan)}, "must give 32 numbers"),
-        (
-            sample_posterior,
-            SAMPLER,
-            {"log_likelihood": lambda w, k: np.full(len(k), -np.inf)},
-            "impossible under every",
-        ),
+        *((grid_posterior, GRID, *fault) for fault in GRID_FAULTS),
+        *((sample_posterior, SAMPLER, *fault) for fault in SAMPLER_FAULTS),
     ],
 )
 def test_bad_input(find, plain, change, message):

@@ -11,10 +11,7 @@ from irl.stages import LINE_EVERY, duration, stages
 
 
 class Clock:
-    """Seconds that pass only when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
@@ -59,7 +56,7 @@ def test_a_log_file_gets_a_line_at_start_and_end_and_at_most_one_every_fifteen_s
     assert run.seconds == {"expert": 40.0, "data": 40.0}
 
 
-def test_a_failing_stage_is_recorded_and_its_error_is_passed_on() -> None:
+def test_a_failing_stage_is_recorded_and_names_are_never_markup() -> None:
     clock, (shown, text) = Clock(), console()
     run = stages(1, console=shown, clock=clock)
 
@@ -72,9 +69,6 @@ def test_a_failing_stage_is_recorded_and_its_error_is_passed_on() -> None:
         fail()
     assert run.seconds == {"fit": 3.0}
     assert text.getvalue().splitlines()[-1] == "[1/1] fit: stopped after 3.0 s"
-
-
-def test_names_are_text_and_never_markup() -> None:
     shown, text = console()
     with stages(1, console=shown) as run, run.stage("[red]x[/red]"):
         pass

@@ -9,7 +9,7 @@ import pytest
 from known_model import KnownModel
 from sample_result import sample_result
 from small_agents import TINY, exact_agent, known_agent, known_problem
-from tiny_run import tiny_demo, tiny_fit
+from tiny_run import fitted, tiny_demo, tiny_fit
 
 from agents.successor.agent import SuccessorPolicy
 from cirl_gym.data.features import draw_weights
@@ -18,7 +18,7 @@ from cirl_gym.data.rollout import rollout
 from irl.checks import quality
 from irl.checks.quality import PlannedAndReached, QualityConfig, planned_and_reached, probed_weights
 from irl.commands.options import SolverArguments
-from irl.pipeline import Fit, Simulated, Study, fit, simulate
+from irl.pipeline import Fit, Simulated, simulate
 from irl.report.run import promised
 from irl.settings import FitConfig
 from irl.stages import Stages, stages
@@ -212,25 +212,22 @@ LOOK = QualityConfig(weights=4, starts=2, limit=None)
 
 @pytest.fixture(scope="module")
 def simulated() -> Simulated:
-    with stages(9, quiet=True) as run:
-        return simulate(tiny_demo(), run)
+    return simulate(tiny_demo(), stages(9, quiet=True))
 
 
-def fitted(simulated: Simulated, look: QualityConfig) -> tuple[Fit, Stages]:
-    ranges, signs = simulated.expert.agent.feature_map, np.array([-1.0, -1.0])
-    with stages(9, quiet=True) as run:
-        config = tiny_fit(quality=look)
-        return fit(Study(simulated.train, simulated.validation, ranges, signs, config, 0, run)), run
+def looked(seen: Simulated, look: QualityConfig) -> tuple[Fit, Stages]:
+    run = stages(9, quiet=True)
+    return fitted(seen.train, seen.validation, tiny_fit(quality=look), run=run), run
 
 
 def test_a_run_says_how_far_plans_are_kept_and_looking_elsewhere_changes_nothing_else(simulated):
-    found, run = fitted(simulated, LOOK)
+    found, run = looked(simulated, LOOK)
     assert found.quality.weights == 4
     assert found.quality.limit is None
     assert found.quality.sampled >= found.quality.noise > 0
     assert run.seconds["quality control"] > 0
-    assert fitted(simulated, LOOK)[0].quality == found.quality
-    other, _ = fitted(simulated, replace(LOOK, weights=2, starts=1))
+    assert looked(simulated, LOOK)[0].quality == found.quality
+    other, _ = looked(simulated, replace(LOOK, weights=2, starts=1))
     assert other.quality != found.quality
     assert other.loop.mus.tobytes() == found.loop.mus.tobytes()
     assert other.posterior.draws.tobytes() == found.posterior.draws.tobytes()
@@ -240,17 +237,14 @@ def test_a_run_says_how_far_plans_are_kept_and_looking_elsewhere_changes_nothing
 
 def test_a_run_that_fails_stops(simulated):
     with pytest.raises(ValueError, match=r"not solved well enough: for 4 weights.*--quality-limit"):
-        fitted(simulated, replace(LOOK, limit=1e-9))
+        looked(simulated, replace(LOOK, limit=1e-9))
 
 
-def test_the_limit_is_an_option():
+def test_the_limit_is_an_option_and_quality_is_put_in_words():
     assert SolverArguments(quality_limit=0.2).put_into(FitConfig()).quality.limit == 0.2
     assert SolverArguments().put_into(FitConfig()) == FitConfig()
     with pytest.raises(ValueError, match="limit must be positive"):
         SolverArguments(quality_limit=0.0).put_into(FitConfig())
-
-
-def test_in_words():
     assert promised(sample_result().quality) == (
         "at most 0.2 % of the full range apart in value, 1.0 % in one outcome, where policies can tie (20 weights)"
     )

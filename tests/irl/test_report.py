@@ -119,14 +119,16 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     assert result.headline[0] in page.text
 
 
-def test_without_a_what_if_the_section_is_absent() -> None:
+def test_parts_that_are_not_known_are_absent() -> None:
     page = Page(page_of(sample_result()))
     assert "What if" not in page.text
     pictures = ("weights", "regret", "accuracy", "agreement", "margins")
     assert [attrs["class"] for tag, attrs in page.tags if tag == "svg"] == [f"picture {name}" for name in pictures]
-
-
-def test_the_page_says_what_the_intervals_hold() -> None:
+    known, unknown = sample_result(2), sample_result(15)
+    assert ">truth<" in weights_svg(known)
+    assert ">truth<" not in weights_svg(unknown)
+    assert ">ceiling 85.2 %<" in accuracy_svg(known)
+    assert "ceiling" not in accuracy_svg(unknown)
     alone, several = (" ".join(page_of(sample_result(d)).split()) for d in (2, 15))
     assert "not errors of the outcome model" in alone
     assert "3 outcome models, each searched anew for policies, differ in" in several
@@ -151,11 +153,6 @@ def test_same_input_same_bytes_whatever_the_readers_settings() -> None:
         assert dict(matplotlib.rcParams) == settings
 
 
-def test_glyphs_that_the_font_lacks_neither_warn_nor_vanish() -> None:
-    what_if = replace(sample_what_if(1), features=("肿瘤体积",), units=("毫升",))
-    assert "肿瘤体积 [毫升]" in what_if_svg(what_if)
-
-
 def test_dots_lie_where_the_weights_are() -> None:
     result = sample_result(15)
     found = re.findall(r'<use href="#weights-\w+" x="([\d.]+)" y="([\d.]+)" style="fill: #0072b2', weights_svg(result))
@@ -165,14 +162,6 @@ def test_dots_lie_where_the_weights_are() -> None:
     scale = (x[1] - x[0]) / (result.weights[1] - result.weights[0])
     assert scale > 0
     np.testing.assert_allclose(x - x[0], scale * (np.array(result.weights) - result.weights[0]), atol=1e-3)
-
-
-def test_truth_and_ceiling_are_drawn_only_where_they_are_known() -> None:
-    known, unknown = sample_result(2), sample_result(15)
-    assert ">truth<" in weights_svg(known)
-    assert ">truth<" not in weights_svg(unknown)
-    assert ">ceiling 85.2 %<" in accuracy_svg(known)
-    assert "ceiling" not in accuracy_svg(unknown)
 
 
 def test_the_mixture_names_its_policies_by_share_and_weights() -> None:
@@ -186,17 +175,16 @@ def test_the_mixture_names_its_policies_by_share_and_weights() -> None:
     assert "Mixture" not in printed_result(structs.replace(result, mixture=None))
 
 
-def test_a_loop_without_rounds_or_margin_can_be_drawn() -> None:
+def test_odd_results_can_be_drawn() -> None:
     result = sample_result()
     assert "no rounds" in margins_svg(structs.replace(result, rounds=()))
     none = structs.replace(result.rounds[0], margin=0.0)
     assert "from 0 to 0 in 1 rounds" in margins_svg(structs.replace(result, rounds=(none,)))
-
-
-def test_a_history_of_one_observation_and_many_actions_can_be_drawn() -> None:
     futures = {f"action {a}": np.full((3, 1), float(a)) for a in range(9)}
     svg = what_if_svg(WhatIf("start", ("x",), np.zeros((1, 1)), (), futures))
     assert all(f">if action {a}<" in svg for a in range(9))
+    what_if = replace(sample_what_if(1), features=("肿瘤体积",), units=("毫升",))
+    assert "肿瘤体积 [毫升]" in what_if_svg(what_if)
 
 
 def test_what_if_rows_follow_the_course() -> None:
@@ -247,7 +235,7 @@ def test_numbers_are_typeset() -> None:
     assert percent(0.8349) == "83.5 %"
 
 
-def test_the_console_shows_the_finding_and_where_it_is(tmp_path: Path) -> None:
+def test_the_console_shows_the_finding_where_it_is_and_fits_eighty_columns(tmp_path: Path) -> None:
     for name in ("report.html", "result.json", ".hidden"):
         (tmp_path / name).touch()
     text = printed_result(sample_result(), tmp_path, width=80)
@@ -260,9 +248,6 @@ def test_the_console_shows_the_finding_and_where_it_is(tmp_path: Path) -> None:
     assert "9 rounds, margin 0.1037; converged (the margin is within the tolerance)." in words
     assert "Time: 5 min 24 s (expert 2 min 01 s" in words
     assert f"Files in {tmp_path}: report.html, result.json\n" in text
-
-
-def test_the_console_fits_eighty_columns_and_leaves_out_what_is_not_known() -> None:
     text = printed_result(sample_result(15), width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert not any(word in text for word in ("Returns", "Files"))

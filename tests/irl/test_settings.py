@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,68 +15,61 @@ COLUMNS = TableColumns("id", "t", "action", ("x", "y"))
 THREE = replace(COLUMNS, features=("x", "y", "z"), static=("z",))
 
 
+FIT_FAULTS = (
+    ({"gamma": -0.01}, "gamma must lie between 0 and 1, got -0.01"),
+    ({"gamma": 1.01}, "gamma must lie between 0 and 1, got 1.01"),
+    ({"gamma": math.nan}, "gamma must lie between 0 and 1, got nan"),
+    ({"horizon": 0}, "horizon must be at least 1, got 0"),
+    ({"rounds": 0}, "rounds and starts must be at least 1"),
+    ({"starts": 0}, "rounds and starts must be at least 1"),
+    ({"tolerance": -1e-3}, "the tolerance not negative"),
+)
+DEMO_FAULTS = (
+    ({"episodes": 19}, "episodes must be at least 20 and test_episodes 2, got 19"),
+    ({"test_episodes": 1}, "episodes must be at least 20 and test_episodes 2, got 10000, 1"),
+    ({"seed": -1}, "seed must not be negative, got -1"),
+    ({"weights": (0.0, 0.0)}, r"weights must have an L1 norm above 0 and at most 1, got \(0.0, 0.0\)"),
+    ({"weights": (-0.6, -0.5)}, "weights must have an L1 norm above 0 and at most 1"),
+    ({"weights": (math.nan, -0.5)}, "weights must have an L1 norm above 0 and at most 1"),
+    ({"weights": (-math.inf, 0.0)}, "weights must have an L1 norm above 0 and at most 1"),
+    ({"kappa": -1.0}, "kappa must be a finite number, not negative, got -1.0"),
+    ({"kappa": math.inf}, "kappa must be a finite number, not negative, got inf"),
+    ({"kappa": math.nan}, "kappa must be a finite number, not negative, got nan"),
+)
+EXPLAIN_FAULTS = (
+    ({"columns": replace(COLUMNS, features=("x",))}, "a trade-off needs two outcomes, got x; .*--features"),
+    ({"seed": -1}, "seed must not be negative, got -1"),
+    ({"signs": {"z": -1}}, "signs: 'z' must be an outcome and its sign -1 or \\+1, got -1"),
+    ({"outcomes": ("x",)}, "a trade-off needs two outcomes, got x; .*--outcomes"),
+    ({"outcomes": ("x", "x")}, "--outcomes: a name is there twice: x, x"),
+    ({"outcomes": ("x", "z")}, "--outcomes: 'z' is not a feature; the features are x, y"),
+    ({"columns": replace(COLUMNS, static=("y",))}, "a trade-off needs two outcomes, got x"),
+    ({"columns": THREE, "outcomes": ("x", "z")}, "--outcomes: 'z' is static; no action changes it"),
+    ({"columns": THREE, "signs": {"z": -1}}, "signs: 'z' must be an outcome"),
+    ({"signs": {"x": 0}}, "signs: 'x' must be an outcome and its sign -1 or \\+1, got 0"),
+    ({"signs": {"x": -2}}, "signs: 'x' must be an outcome and its sign -1 or \\+1, got -2"),
+)
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("config", "changes", "message"),
     [
-        ({"gamma": -0.01}, "gamma must lie between 0 and 1, got -0.01"),
-        ({"gamma": 1.01}, "gamma must lie between 0 and 1, got 1.01"),
-        ({"gamma": math.nan}, "gamma must lie between 0 and 1, got nan"),
-        ({"horizon": 0}, "horizon must be at least 1, got 0"),
-        ({"rounds": 0}, "rounds and starts must be at least 1"),
-        ({"starts": 0}, "rounds and starts must be at least 1"),
-        ({"tolerance": -1e-3}, "the tolerance not negative"),
+        *((FitConfig, *fault) for fault in FIT_FAULTS),
+        *((DemoConfig, *fault) for fault in DEMO_FAULTS),
+        *((partial(ExplainConfig, columns=COLUMNS), *fault) for fault in EXPLAIN_FAULTS),
     ],
 )
-def test_a_fit_out_of_range_is_refused(changes, message):
+def test_what_is_out_of_range_is_refused(config, changes, message):
     with pytest.raises(ValueError, match=message):
-        FitConfig(**changes)
+        config(**changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"episodes": 19}, "episodes must be at least 20 and test_episodes 2, got 19"),
-        ({"test_episodes": 1}, "episodes must be at least 20 and test_episodes 2, got 10000, 1"),
-        ({"seed": -1}, "seed must not be negative, got -1"),
-        ({"weights": (0.0, 0.0)}, r"weights must have an L1 norm above 0 and at most 1, got \(0.0, 0.0\)"),
-        ({"weights": (-0.6, -0.5)}, "weights must have an L1 norm above 0 and at most 1"),
-        ({"weights": (math.nan, -0.5)}, "weights must have an L1 norm above 0 and at most 1"),
-        ({"weights": (-math.inf, 0.0)}, "weights must have an L1 norm above 0 and at most 1"),
-        ({"kappa": -1.0}, "kappa must be a finite number, not negative, got -1.0"),
-        ({"kappa": math.inf}, "kappa must be a finite number, not negative, got inf"),
-        ({"kappa": math.nan}, "kappa must be a finite number, not negative, got nan"),
-    ],
-)
-def test_a_demo_out_of_range_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        DemoConfig(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"columns": replace(COLUMNS, features=("x",))}, "a trade-off needs two outcomes, got x; .*--features"),
-        ({"seed": -1}, "seed must not be negative, got -1"),
-        ({"signs": {"z": -1}}, "signs: 'z' must be an outcome and its sign -1 or \\+1, got -1"),
-        ({"outcomes": ("x",)}, "a trade-off needs two outcomes, got x; .*--outcomes"),
-        ({"outcomes": ("x", "x")}, "--outcomes: a name is there twice: x, x"),
-        ({"outcomes": ("x", "z")}, "--outcomes: 'z' is not a feature; the features are x, y"),
-        ({"columns": replace(COLUMNS, static=("y",))}, "a trade-off needs two outcomes, got x"),
-        ({"columns": THREE, "outcomes": ("x", "z")}, "--outcomes: 'z' is static; no action changes it"),
-        ({"columns": THREE, "signs": {"z": -1}}, "signs: 'z' must be an outcome"),
-        ({"signs": {"x": 0}}, "signs: 'x' must be an outcome and its sign -1 or \\+1, got 0"),
-        ({"signs": {"x": -2}}, "signs: 'x' must be an outcome and its sign -1 or \\+1, got -2"),
-    ],
-)
-def test_an_explanation_out_of_range_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        ExplainConfig(**{"columns": COLUMNS, **changes})
-
-
-def test_the_defaults_are_the_papers():
+def test_defaults_are_the_papers_and_a_chosen_horizon_stays():
     config = DemoConfig()
     assert (config.weights, config.kappa, config.episodes, config.seed) == ((-0.3, -0.7), 100.0, 10_000, 0)
     assert (config.fit.gamma, config.fit.rounds, config.fit.tolerance) == (0.99, 50, 1e-3)
+    assert FitConfig().whole(12).horizon == 12
+    assert FitConfig(horizon=7).whole(12).horizon == 7
 
 
 @pytest.mark.parametrize(
@@ -84,11 +78,6 @@ def test_the_defaults_are_the_papers():
 )
 def test_a_demo_says_that_lower_is_better_only_where_it_is(weights, signs):
     assert DemoConfig(weights=weights).signs == signs
-
-
-def test_a_horizon_that_was_chosen_stays():
-    assert FitConfig().whole(12).horizon == 12
-    assert FitConfig(horizon=7).whole(12).horizon == 7
 
 
 def test_quick_does_less_and_changes_no_question():

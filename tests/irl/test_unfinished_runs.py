@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_result import sample_result
 from small_batches import batch_of
 from tiny_run import (
     FEW,
@@ -149,12 +148,25 @@ AFTER = (
 )
 
 
+MU_ALONE = replace(FAST, fit=replace(FAST.fit, mu="mu_learning", histories=FEW, rounds=1))
+SEVERAL = replace(FAST, fit=tiny_fit(outcome=replace(FAST.fit.outcome, members=2, bootstrap=True)))
+
+
 class TestKilled:
-    def test_as_printed(self, whole, tmp_path, monkeypatch):
-        names = killed_at_every_write(demo(PRINTED), tmp_path, monkeypatch)
-        per_round = ["policy.npz"] * 2 + ["mu.npz"] * 2 + ["npz"]
-        assert names == STAGES + [f"round00{k}.{part}" for k in range(2) for part in per_round]
-        same(whole("printed", demo(PRINTED)), tmp_path)
+    @pytest.mark.parametrize(
+        ("name", "command", "parts", "per_round"),
+        [
+            ("printed", demo(PRINTED), STAGES, ("policy.npz", "policy.npz", "mu.npz", "mu.npz", "npz")),
+            pytest.param("fast", demo(FAST), STAGES, (), marks=pytest.mark.slow),
+            pytest.param("mu learning", demo(MU_ALONE), STAGES, ("mu.npz", "mu.npz", "npz"), marks=pytest.mark.slow),
+            ("several", demo(SEVERAL), [*STAGES, "member0.npz", "member1.npz"], ()),
+            ("explain", explain(), ["outcome_model.npz", "agent.npz"], ()),
+        ],
+    )
+    def test_at_every_write(self, name, command, parts, per_round, whole, tmp_path, monkeypatch):
+        names = killed_at_every_write(command, tmp_path, monkeypatch)
+        assert names == parts + [f"round00{k}.{part}" for k in range(2) for part in per_round]
+        same(whole(name, command), tmp_path)
 
     @pytest.mark.slow
     def test_after_the_stages_that_are_kept(self, whole, tmp_path, monkeypatch):
@@ -162,27 +174,6 @@ class TestKilled:
         dying(monkeypatch, demo(PRINTED), tmp_path, *AFTER)
         commands.demo(PRINTED, tmp_path)
         same(whole("printed, with its page", demo(PRINTED)), tmp_path)
-
-    @pytest.mark.slow
-    def test_the_fast_way(self, whole, tmp_path, monkeypatch):
-        assert killed_at_every_write(demo(FAST), tmp_path, monkeypatch) == STAGES
-        same(whole("fast", demo(FAST)), tmp_path)
-
-    @pytest.mark.slow
-    def test_mu_learning_alone(self, whole, tmp_path, monkeypatch):
-        command = demo(replace(FAST, fit=replace(FAST.fit, mu="mu_learning", histories=FEW, rounds=1)))
-        names = killed_at_every_write(command, tmp_path, monkeypatch)
-        assert names == STAGES + [f"round00{k}.{part}" for k in range(2) for part in ("mu.npz", "mu.npz", "npz")]
-        same(whole("mu learning", command), tmp_path)
-
-    def test_several_outcome_models(self, whole, tmp_path, monkeypatch):
-        command = demo(replace(FAST, fit=tiny_fit(outcome=replace(FAST.fit.outcome, members=2, bootstrap=True))))
-        assert killed_at_every_write(command, tmp_path, monkeypatch) == [*STAGES, "member0.npz", "member1.npz"]
-        same(whole("several", command), tmp_path)
-
-    def test_a_table(self, whole, tmp_path, monkeypatch):
-        assert killed_at_every_write(explain(), tmp_path, monkeypatch) == ["outcome_model.npz", "agent.npz"]
-        same(whole("explain", explain()), tmp_path)
 
     @pytest.mark.slow
     def test_a_network_as_outcome_model(self, whole, tmp_path, monkeypatch):
@@ -282,16 +273,6 @@ def test_a_run_that_is_stopped_leaves_no_result(how, tmp_path):
         assert run.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_a_part_of_a_result_is_refused(share, tmp_path):
-    path = tmp_path / "result.json"
-    sample_result().write(path)
-    whole = path.read_text()
-    path.write_text(whole[: int(share * len(whole))])
-    with pytest.raises(ValueError, match=r"result\.json is not JSON"):
-        Result.read(path)
-
-
 def stopped_in_the_loop(monkeypatch, command, out) -> Path:
     """A run that was killed when round 0 was over; the folder of its parts."""
     dying(monkeypatch, command, out, "irl.max_margin.loop.keep_signs")
@@ -300,8 +281,7 @@ def stopped_in_the_loop(monkeypatch, command, out) -> Path:
 
 def lines(capsys) -> list[str]:
     """What is said of unfinished work."""
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cirl: ")]
-    return [line.removeprefix("cirl: ") for line in said]
+    return re.findall(r"^cirl: (.*)$", capsys.readouterr().err, re.MULTILINE)
 
 
 class TestOtherRuns:
@@ -400,50 +380,35 @@ def right(tmp_path_factory):
 
 
 class TestFaults:
-    def done_anew(self, right, out, name, change, monkeypatch, capsys) -> list[str]:
-        """What is said when a part was changed; all that is kept must then be as it was, to the byte."""
-        shutil.copytree(right, out, dirs_exist_ok=True)
-        change(parts_of(out) / name)
+    @pytest.mark.parametrize(
+        ("name", "array"),
+        [
+            *((name, "") for name in (*STAGES, "outcome_model.json", "round000.npz", "seconds.json", "identity.json")),
+            *(("expert.npz", "state_mean"), ("batch.npz", "actions"), ("outcome_model.npz", "law.effects")),
+            *(("agent.npz", "low"), ("round001.npz", "policy.lstm.weight_hh_l0")),
+        ],
+    )
+    def test_a_part_cut_off_or_of_another_shape_is_done_anew(self, name, array, right, tmp_path, monkeypatch, capsys):
+        """One line says so; all that is kept must then be as it was, to the byte."""
+        shutil.copytree(right, tmp_path, dirs_exist_ok=True)
+        path = parts_of(tmp_path) / name
+        if array:
+            arrays = read_arrays(path)
+            write_arrays(path, arrays | {array: arrays[array][:1]})
+        else:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         capsys.readouterr()
-        dying(monkeypatch, demo(PRINTED), out, "irl.pipeline.judged_preferences")
-        found, expected = ({path.name: path for path in parts_of(folder).iterdir()} for folder in (out, right))
+        dying(monkeypatch, demo(PRINTED), tmp_path, "irl.pipeline.judged_preferences")
+        found, expected = ({path.name: path for path in parts_of(folder).iterdir()} for folder in (tmp_path, right))
         assert set(found) | {"seconds.json"} == set(expected)
         assert read_json(found["outcome_model.json"])["report"] == read_json(expected["outcome_model.json"])["report"]
         assert {"expert.npz", "round001.npz"} < set(found)
         for part in set(found) - {"outcome_model.json", "seconds.json"}:
             assert found[part].read_bytes() == expected[part].read_bytes(), part
-        return lines(capsys)[1:]
-
-    @pytest.mark.parametrize("name", [*STAGES, "outcome_model.json", "round000.npz", "seconds.json", "identity.json"])
-    def test_a_cut_off_part_is_one_line_and_done_anew(self, name, right, tmp_path, monkeypatch, capsys):
-        def cut(path):
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-        said = self.done_anew(right, tmp_path, name, cut, monkeypatch, capsys)
+        said = lines(capsys)[1:]
         assert len(said) == (name != "identity.json")
-        words = (
-            "cannot be used; the seconds" if name == "seconds.json" else "cannot be used, this part of the run is done"
-        )
-        assert all(words in line for line in said)
-
-    @pytest.mark.parametrize(
-        ("name", "array"),
-        [
-            ("expert.npz", "state_mean"),
-            ("batch.npz", "actions"),
-            ("outcome_model.npz", "law.effects"),
-            ("agent.npz", "low"),
-            ("round001.npz", "policy.lstm.weight_hh_l0"),
-        ],
-    )
-    def test_a_part_of_another_shape_is_one_line_and_done_anew(self, name, array, right, tmp_path, monkeypatch, capsys):
-        def change(path):
-            arrays = read_arrays(path)
-            write_arrays(path, arrays | {array: arrays[array][:1]})
-
-        said = self.done_anew(right, tmp_path, name, change, monkeypatch, capsys)
-        assert len(said) == 1
-        assert f"{name} cannot be used, this part of the run is done anew" in said[0]
+        words = "; the seconds" if name == "seconds.json" else ", this part of the run is done anew"
+        assert all(f"{name if array else ''} cannot be used{words}" in line for line in said)
 
     def test_a_full_disk_is_one_line_and_the_run_ends(self, whole, tmp_path, monkeypatch, capsys):
         replaced = Path.replace

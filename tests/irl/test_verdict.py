@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from posteriors import known_posterior
+from scripted import Scripted
 from small_batches import batch_of
-from tiny_run import tiny_fit
+from tiny_run import fitted, tiny_fit
 
 from cirl_gym import TumourParameters, TumourWorld, rollout
 from irl.evaluation import found_verdict, headline
-from irl.pipeline import Study, fit
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult
 from irl.result.result import Accuracy
 from irl.result.sentences import Evidence, loop_sentences, verdict, verdict_sentences
-from irl.stages import stages
 
 NAMES = ("volume", "side effects", "third", "fourth", "fifth", "sixth")
 STRONG = Evidence(weights=-10.0, chance=-70.0, habit=-60.0, decisions=100)
@@ -25,8 +25,7 @@ STRONG = Evidence(weights=-10.0, chance=-70.0, habit=-60.0, decisions=100)
 
 def posterior(w, low, high, best=-10.0) -> PosteriorResult:
     w, low, high = (np.array(values, dtype=np.float64) for values in (w, low, high))
-    draws, kappas = np.tile(w, (10, 1)), np.ones(10)
-    return PosteriorResult(w, w, low, high, 1.0, 1.0, 1.0, 1.0, draws, kappas, w, 1.0, best)
+    return replace(known_posterior(np.tile(w, (10, 1)), np.ones(10), w, low, high), best_log_likelihood=best)
 
 
 def identified(low, high, reasons=None) -> IdentifiedSet:
@@ -96,7 +95,7 @@ def test_sentences_claim_no_more_than_set_and_interval_hold():
     ]
 
 
-def test_signs_that_are_not_determined():
+def test_which_signs_and_features_cannot_be_judged():
     post = posterior([-0.6, -0.1, 0.3], [-0.7, -0.2, -0.1], [-0.5, 0.1, 0.1])
     assert said(post, identified(post.low, post.low)) == [
         "What the decisions traded off, largest first: volume -0.60 (per 1 units).",
@@ -110,17 +109,6 @@ def test_signs_that_are_not_determined():
     assert said(none, identified(none.low, none.low)) == [
         "By the 90 % intervals, none of the features has a weight whose sign is determined by the data."
     ]
-
-
-def test_four_features_are_named_and_the_others_counted():
-    w = np.array([0.1, -0.3, 0.05, -0.25, 0.2, 0.1])
-    first, second = said(posterior(w, w - 0.01, w + 0.01), identified(w - 0.2, w + 0.2))
-    assert first.endswith("volume +0.10 (per 1 units) and 2 more.")
-    assert "beyond volume -0.10 to +0.30, side effects -0.50 to -0.10, third -0.15 to +0.25, fourth" in second
-    assert " and 2 more; the narrower" in second
-
-
-def test_features_that_cannot_be_judged_are_named():
     w = np.array([-0.5, 0.3, 0.2])
     known = identified(w - 0.01, w + 0.01, {"third": "constant"})
     assert said(posterior(w, w - 0.01, w + 0.01), known)[-1] == "third cannot be judged: constant."
@@ -129,6 +117,14 @@ def test_features_that_cannot_be_judged_are_named():
         "Not identifiable: no outcome's weight can be told from such data.",
         *(f"{name} cannot be judged: constant." for name in NAMES[:3]),
     ]
+
+
+def test_four_features_are_named_and_the_others_counted():
+    w = np.array([0.1, -0.3, 0.05, -0.25, 0.2, 0.1])
+    first, second = said(posterior(w, w - 0.01, w + 0.01), identified(w - 0.2, w + 0.2))
+    assert first.endswith("volume +0.10 (per 1 units) and 2 more.")
+    assert "beyond volume -0.10 to +0.30, side effects -0.50 to -0.10, third -0.15 to +0.25, fourth" in second
+    assert " and 2 more; the narrower" in second
 
 
 def loop(w, best=2, stop="converged"):
@@ -148,26 +144,13 @@ def test_the_traps_of_the_papers_choice_are_explained():
     assert loop_sentences(NAMES, loop([0.3, -0.7]), posterior([-0.3, -0.7], [-0.5, -0.75], [0.1, -0.65])) == []
 
 
-class Tossing:
-    """Treats with one chance, whatever is observed."""
-
-    def __init__(self, chance: float) -> None:
-        self.chance, self.rng = chance, np.random.default_rng(1)
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return (self.rng.random(len(observation)) < self.chance).astype(np.int64), None
-
-
 @pytest.mark.parametrize(("chance", "word"), [(0.5, "not identifiable"), (0.85, "no better than habit")])
 def test_experts_who_toss_coins_have_no_weights(chance, word):
     parameters = TumourParameters(horizon=6)
-    whole = rollout(TumourWorld(parameters), Tossing(chance), 200, np.random.default_rng(0), deterministic=False)
+    whole = rollout(TumourWorld(parameters), Scripted(chance, 1), 200, np.random.default_rng(0), deterministic=False)
     splits = whole.take(np.arange(180)), whole.take(np.arange(180, 200))
     config = tiny_fit()
-    config = replace(config, posterior=replace(config.posterior, decisions=1000, near_width=4))
-    with stages(7, quiet=True) as run:
-        ranges = parameters.feature_map
-        found = fit(Study(*splits, ranges, np.array([-1.0, -1.0]), config, 0, run))
+    found = fitted(*splits, replace(config, posterior=replace(config.posterior, decisions=1000, near_width=4)))
     assert found_verdict(found) == word
     first = headline(found, Accuracy(0.5, 0.5, 0.5, 0.5, None))[0]
     assert first.startswith("Not identifiable" if chance == 0.5 else "Acting with the same chances")

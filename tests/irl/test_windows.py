@@ -80,37 +80,30 @@ def part() -> PlanPool:
     return window_pool(spread_plans(replace(batch, groups=tuple(f"p{i // 2:02d}" for i in range(40)))), 0, CHANGE)
 
 
-class TestChangingExperts:
-    def test_each_window_finds_its_weights_and_the_whole_something_between(self, changing, changing_windows):
-        early, late = (window.found for window in changing_windows)
-        assert early.weights == pytest.approx(EARLY, abs=0.05)
-        assert late.weights == pytest.approx(LATE, abs=0.05)
-        for found, truth in ((early, EARLY), (late, LATE)):
-            assert all(low <= value <= high for (low, high), value in zip(found.intervals, truth, strict=True))
-            assert found.kappa == pytest.approx(KAPPA, rel=0.3)
-        whole, _ = infer_preferences(
-            lambda w, width: AGENT.psi(changing, w), changing, NEGATIVE, SMALL, np.random.default_rng(0)
-        )
-        assert late.weights[0] + 0.05 < whole.mean[0] < early.weights[0] - 0.05
-
-    def test_the_change_is_beyond_chance(self, changing_windows):
-        assert changing_windows[0].changes is None
-        first, second = changing_windows[1].changes
-        assert first.clear
-        assert second.clear
-        assert first.difference == pytest.approx(-0.4, abs=0.08)
-        assert first.interval[0] < -0.4 < first.interval[1] < 0 < second.interval[0]
-        assert second.difference == pytest.approx(-first.difference)
-
-    def test_what_was_judged_is_counted(self, changing, changing_windows):
-        early, late = changing_windows
-        assert (early.from_, early.to, late.from_, late.to) == (0, CHANGE - 1, CHANGE, None)
-        assert early.decisions == changing.mask[:, :CHANGE].sum()
-        assert late.decisions == changing.mask[:, CHANGE:].sum()
-        assert early.patients == late.patients == 100
-
-    def test_same_seed_same_windows(self, changing, changing_windows):
-        assert windows_of(spread_plans(changing), (0, CHANGE)) == changing_windows
+def test_each_window_finds_its_weights_and_a_change_beyond_chance(changing, changing_windows):
+    early, late = (window.found for window in changing_windows)
+    assert early.weights == pytest.approx(EARLY, abs=0.05)
+    assert late.weights == pytest.approx(LATE, abs=0.05)
+    for found, truth in ((early, EARLY), (late, LATE)):
+        assert all(low <= value <= high for (low, high), value in zip(found.intervals, truth, strict=True))
+        assert found.kappa == pytest.approx(KAPPA, rel=0.3)
+    whole, _ = infer_preferences(
+        lambda w, width: AGENT.psi(changing, w), changing, NEGATIVE, SMALL, np.random.default_rng(0)
+    )
+    assert late.weights[0] + 0.05 < whole.mean[0] < early.weights[0] - 0.05
+    assert changing_windows[0].changes is None
+    first, second = changing_windows[1].changes
+    assert first.clear
+    assert second.clear
+    assert first.difference == pytest.approx(-0.4, abs=0.08)
+    assert first.interval[0] < -0.4 < first.interval[1] < 0 < second.interval[0]
+    assert second.difference == pytest.approx(-first.difference)
+    early, late = changing_windows
+    assert (early.from_, early.to, late.from_, late.to) == (0, CHANGE - 1, CHANGE, None)
+    assert early.decisions == changing.mask[:, :CHANGE].sum()
+    assert late.decisions == changing.mask[:, CHANGE:].sum()
+    assert early.patients == late.patients == 100
+    assert windows_of(spread_plans(changing), (0, CHANGE)) == changing_windows
 
 
 def test_experts_who_do_not_change_show_no_change():
@@ -183,7 +176,7 @@ def test_windows_together_hold_every_decision_once():
     np.testing.assert_allclose(total, pool.group_log_likelihood(w, kappas).sum(axis=1))
 
 
-def test_windows_with_too_few_decisions_are_named_and_not_fitted():
+def test_windows_with_too_few_decisions_or_patients_are_named_and_not_fitted():
     batch = drawn([EARLY] * STEPS, GAMMA, KAPPA, 30, 5)
     first, thin, last, beyond = windows_of(spread_plans(batch), (0, 7, 8, 50))
     assert first.found is not None
@@ -191,9 +184,6 @@ def test_windows_with_too_few_decisions_are_named_and_not_fitted():
     assert (thin.from_, thin.to, thin.found, thin.changes) == (7, 7, None, None)
     for empty in (last, beyond):
         assert (empty.decisions, empty.patients, empty.found, empty.changes) == (0, 0, None, None)
-
-
-def test_few_patients_are_too_few_however_many_their_decisions():
     batch = drawn([EARLY] * STEPS, GAMMA, KAPPA, 90, 6)
     few = replace(batch, groups=tuple(str(i % (FEWEST_PATIENTS - 1)) for i in range(90)))
     enough = replace(batch, groups=tuple(str(i % FEWEST_PATIENTS) for i in range(90)))
@@ -229,30 +219,27 @@ def test_gain_by_hand():
     assert gain(exact, exact, posterior) == 0
 
 
-class TestInfluence:
-    def test_it_is_how_the_mean_moves(self, part):
-        posterior = posterior_of(part, NEGATIVE, SMALL, np.random.default_rng(0))
-        influence = patient_influence(part, posterior)
-        assert list(influence) == [f"p{i:02d}" for i in range(20)]
-        most = max(range(20), key=lambda i: np.abs(influence[f"p{i:02d}"][0]))
+def test_influence_is_how_the_mean_moves_and_has_the_spread_of_the_bootstrap(part):
+    posterior = posterior_of(part, NEGATIVE, SMALL, np.random.default_rng(0))
+    influence = patient_influence(part, posterior)
+    assert list(influence) == [f"p{i:02d}" for i in range(20)]
+    most = max(range(20), key=lambda i: np.abs(influence[f"p{i:02d}"][0]))
 
-        def mean_with(weight):
-            def said(w, kappas):
-                groups = part.group_log_likelihood(w, kappas)
-                groups[:, most] *= weight
-                return groups
+    def mean_with(weight):
+        def said(w, kappas):
+            groups = part.group_log_likelihood(w, kappas)
+            groups[:, most] *= weight
+            return groups
 
-            return grid_posterior(said, NEGATIVE, np.random.default_rng(0)).mean[0]
+        return grid_posterior(said, NEGATIVE, np.random.default_rng(0)).mean[0]
 
-        moved = (mean_with(1.2) - mean_with(0.8)) / 0.4
-        assert influence[f"p{most:02d}"][0] == pytest.approx(moved, rel=0.25)
-        assert influence[f"p{most:02d}"][1] == pytest.approx(-influence[f"p{most:02d}"][0])
-
-    def test_its_spread_is_that_of_the_bootstrap(self, part):
-        config = replace(SMALL, bootstraps=300)
-        posterior = posterior_of(part, NEGATIVE, config, np.random.default_rng(0))
-        rows = np.array(list(patient_influence(part, posterior).values()))
-        assert np.sqrt(20 * rows[:, 0].var(ddof=1)) == pytest.approx(posterior.bootstrap[:, 0].std(), rel=0.25)
+    moved = (mean_with(1.2) - mean_with(0.8)) / 0.4
+    assert influence[f"p{most:02d}"][0] == pytest.approx(moved, rel=0.25)
+    assert influence[f"p{most:02d}"][1] == pytest.approx(-influence[f"p{most:02d}"][0])
+    config = replace(SMALL, bootstraps=300)
+    posterior = posterior_of(part, NEGATIVE, config, np.random.default_rng(0))
+    rows = np.array(list(patient_influence(part, posterior).values()))
+    assert np.sqrt(20 * rows[:, 0].var(ddof=1)) == pytest.approx(posterior.bootstrap[:, 0].std(), rel=0.25)
 
 
 class TestChange:
@@ -317,12 +304,10 @@ class TestSentences:
         weights = WindowWeights((-0.5, 0.3, 0.2), ((-0.6, -0.4), (0.2, 0.4), (0.1, 0.3)), 5.0, (4, 6))
         return TimeWindow(first, last, 70, 12, weights if found else None, changes)
 
-    def test_clear_changes_are_listed_largest_first(self):
+    def test_sentences_list_clear_changes_largest_first_and_what_says_nothing(self):
         changes = (Change(-0.1, (-0.2, -0.05)), Change(0.05, (-0.1, 0.2)), Change(0.4, (0.2, 0.6)))
         said = window_sentences(self.FEATURES, (self.window(0, 4), self.window(5, None, changes=changes)))
         assert said == ["From steps 0 to 4 to steps 5 on, these weights change beyond chance: z +0.40, x -0.10."]
-
-    def test_no_change_and_a_window_that_says_nothing(self):
         same = (Change(0.0, (-0.1, 0.1)),) * 3
         windows = (self.window(2, 4), self.window(5, 9, changes=same), self.window(10, None, found=False))
         assert window_sentences(self.FEATURES, windows) == [
