@@ -228,8 +228,7 @@ def test_a_simulated_run_in_one_table_agrees_with_the_run_itself(of_demo, demo_r
     assert rows["cloning"].weights is None
     assert rows["majority"].seconds is None
     assert "weak evidence" in " ".join(found.notes)
-    found, _ = of_demo
-    rows, result = by_method(found), Result.read(demo_run / "result.json")
+    result = Result.read(demo_run / "result.json")
     assert rows["majority"].accuracy == pytest.approx(result.accuracy.majority)
     assert rows["repeat"].accuracy == pytest.approx(result.accuracy.repeat_last_action)
     assert rows["expert"].return_ == pytest.approx(result.returns["expert"].mean)

@@ -177,15 +177,13 @@ def test_what_was_before_is_observed_now_and_the_agent_comes_back_with_its_outco
     predicted = model.predict(model.encode(test)[:, :-1])[test.mask]
     now = test.obs[:, :-1, FEATURES.index("lactate")][test.mask]
     assert np.sqrt(((predicted[..., -1] - now[:, None]) ** 2).mean()) < 0.05 * now.std()
-    model, test = load_model(run / "outcome_model.npz"), Batch.load(run / "test.npz")
     agent = SuccessorAgent.load(run / "agent.npz", model)
     phi = agent.feature_map
     assert (phi.features, phi.of) == (OUTCOMES, (*FEATURES, "lactate before"))
-    learned = load_reward(run).among(test.features).feature_map
-    np.testing.assert_array_equal(phi(test.obs), learned(test.obs))
-    w = load_reward(run).weights
+    learned = load_reward(run)
+    np.testing.assert_array_equal(phi(test.obs), learned.among(test.features).feature_map(test.obs))
     # One step before the end there is nothing but phi itself.
-    last = agent.planned_psi(agent.horizon - 1, model.start(test.start), np.tile(w, (len(test), 1)))
+    last = agent.planned_psi(agent.horizon - 1, model.start(test.start), np.tile(learned.weights, (len(test), 1)))
     np.testing.assert_allclose(last, phi(model.predict(model.start(test.start))), atol=1e-5)
 
 
@@ -210,10 +208,10 @@ def test_the_environment_pays_w_times_phi_of_what_is_expected(run):
     many = gym.make_vec("CIRLCounterfactual-v0", num_envs=3, vectorization_mode="vector_entry_point", run=str(run))
     many.reset(seed=0)
     _, rewards, _, _, infos = many.step(np.array([0, 1, 0]))
-    np.testing.assert_allclose(rewards, infos["phi"] @ load_reward(run).weights, atol=1e-6)
+    np.testing.assert_allclose(rewards, infos["phi"] @ learned.weights, atol=1e-6)
 
 
-def test_runs_are_compared_and_diagnosed(runs, tmp_path, run):
+def test_runs_are_compared_and_diagnosed(runs, run, tmp_path):
     found = compare_command(CompareOptions(runs / "0", runs / "1", out=tmp_path, rescale=True))
     assert tuple(found.differences) == OUTCOMES
     assert json.loads((tmp_path / "comparison.json").read_text())["ranges"].keys() == set(OUTCOMES)

@@ -275,6 +275,7 @@ def test_reasons_to_stop():
     assert result.margin == 2.0
     assert result.rounds[-1].lambda_raw == 0.0
     np.testing.assert_array_equal(result.rounds[-1].w, [0.0, 1.0])
+    # A solver that makes it worse moves nothing.
     mus = iter([np.zeros(2), np.array([-1.0, 0.0])])
     result = max_margin(np.array([2.0, 0.0]), lambda w: Found(None, next(mus)), W0)
     assert result.stop == "stalled"

@@ -38,9 +38,8 @@ def test_accuracy_by_hand_whatever_padding_order_and_names_of_actions():
     # Episodes 3/4, 1/1, 0/2: their mean is 1.75/3.
     assert accuracy(CHOSEN, BATCH) == pytest.approx(1.75 / 3)
     np.testing.assert_allclose(accuracy_by_step(CHOSEN, BATCH), [2 / 3, 1 / 2, 0, 1])
-    np.testing.assert_array_equal(
-        agreement(CHOSEN, BATCH), [[True, True, False, True], [True, False, False, False], [False] * 4]
-    )
+    met = [[True, True, False, True], [True, False, False, False], [False] * 4]
+    np.testing.assert_array_equal(agreement(CHOSEN, BATCH), met)
     padded = BATCH.padded(9)
     chosen = np.pad(CHOSEN, ((0, 0), (0, 5)), constant_values=0)  # equal to the padding: must not count as right
     assert accuracy(chosen, padded) == accuracy(CHOSEN, BATCH)
@@ -121,6 +120,7 @@ def test_habits_do_what_is_allowed():
     assert majority(train, test).tolist() == [[1, 2, 0]]
     assert repeat_last_action(train, test).tolist() == [[1, 2, 0]]
     assert repeat_last_action(train, replace(test, allowed=None)).tolist() == [[1, 1, 2]]
+    # Masks that forbid nothing change no habit.
     batch = batch_of([1, 2, 0, 1], [2, 0], n_actions=3)
     full = replace(batch, allowed=np.ones((2, 4, 3), dtype=np.bool_))
     for habit in (majority, repeat_last_action):

@@ -65,7 +65,6 @@ def test_the_three_batches_are_all_episodes_once_whatever_is_fitted(tiny):
     names = [name for batch in batches for name in batch.ids]
     assert sorted(names, key=int) == [str(i) for i in range(100)]
     assert simulated.test.ids == tuple(str(i) for i in range(80, 100))
-    simulated, _ = tiny
     configs = (tiny_demo(fit=tiny_fit(rounds=1, starts=5)), tiny_demo(seed=1))
     again, other = (simulate(config, stages(8, quiet=True)) for config in configs)
     assert again.train == simulated.train

@@ -87,9 +87,8 @@ def test_each_window_finds_its_weights_and_a_change_beyond_chance(changing, chan
     for found, truth in ((early, EARLY), (late, LATE)):
         assert all(low <= value <= high for (low, high), value in zip(found.intervals, truth, strict=True))
         assert found.kappa == pytest.approx(KAPPA, rel=0.3)
-    whole, _ = infer_preferences(
-        lambda w, width: AGENT.psi(changing, w), changing, NEGATIVE, SMALL, np.random.default_rng(0)
-    )
+    rng = np.random.default_rng(0)
+    whole, _ = infer_preferences(lambda w, width: AGENT.psi(changing, w), changing, NEGATIVE, SMALL, rng)
     assert late.weights[0] + 0.05 < whole.mean[0] < early.weights[0] - 0.05
     assert changing_windows[0].changes is None
     first, second = changing_windows[1].changes
