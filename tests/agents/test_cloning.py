@@ -159,17 +159,6 @@ def test_observations_of_another_shape_are_refused(policy):
 # --- along a batch ----------------------------------------------------------------------------------------------------
 
 
-def test_step_by_step_as_along_the_batch(policy, batch):
-    memory, previous = None, np.full(len(batch), -1)
-    logs = policy.log_probabilities(batch)
-    for t in range(batch.horizon):
-        seen = observation(batch.obs[:, t], previous, 3)
-        logits, memory = policy.act(seen, memory, np.full(len(batch), t == 0))
-        live = batch.mask[:, t]
-        np.testing.assert_allclose(np.exp(logs[live, t]), softmax(logits[live], axis=1), atol=1e-6)
-        previous = batch.actions[:, t]
-
-
 def test_probabilities_sum_to_one_and_neither_padding_nor_forbidden_actions_have_any(policy, batch):
     logs = policy.log_probabilities(batch)
     assert (logs[~batch.mask] == 0).all()

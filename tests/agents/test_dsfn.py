@@ -243,7 +243,7 @@ def test_padding_changes_nothing(config):
     np.testing.assert_allclose(mus[0], mus[1], rtol=0, atol=1e-5)
 
 
-def test_memory_is_what_dsfn_h_has_and_dsfn_has_not():
+def test_without_memory_the_present_alone_decides():
     train = linear_system(30, 0, noise=1.0)
     now = train.obs[:1, 3]
     seen = [observation(now, np.array([action]), 3) for action in (0, 1)]
@@ -252,27 +252,8 @@ def test_memory_is_what_dsfn_h_has_and_dsfn_has_not():
     scores = [plain.act(rows, None, going)[0] for rows in seen]
     assert plain.predict(seen[0])[1] is None
     assert np.array_equal(scores[0], scores[1])
-    policy = fitted(WITH_MEMORY).solve([-0.5, -0.5]).policy
-    start = observation(train.obs[:1, 0], np.array([-1]), 3)
-    memory = policy.predict(start)[1]
-    told = policy.act(seen[0], memory, going)[0]
-    assert not np.array_equal(told, policy.act(seen[1], memory, going)[0])
-    begun = np.ones(1, dtype=np.bool_)
-    assert np.array_equal(policy.act(seen[0], memory, begun)[0], policy.act(seen[0], None, begun)[0])
-    assert not np.array_equal(told, policy.act(seen[0], memory, begun)[0])
-    with pytest.warns(UserWarning, match="history is lost"):
-        policy.predict(seen[0])
     with pytest.raises(ValueError, match=r"\[n, 5\]"):
-        policy.predict(np.zeros((1, 4)))
-
-
-def test_acting_step_by_step_gives_what_whole_episodes_give():
-    train = linear_system(30, 0, noise=1.0)
-    dsfn = fitted(WITH_MEMORY)
-    policy = dsfn.initial().policy
-    with torch.no_grad():
-        whole = dsfn.network.action(dsfn.steps.features).argmax(dim=-1).numpy()
-    assert np.array_equal(act_along(policy, train)[train.mask], whole)
+        plain.predict(np.zeros((1, 4)))
 
 
 @pytest.mark.parametrize(

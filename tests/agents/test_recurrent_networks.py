@@ -82,8 +82,8 @@ def test_a_lost_memory_is_noticed(name):
     else:
         with pytest.warns(UserWarning, match=r"no state was given.*history is lost"):
             network.policy.predict(seen, None, goes_on)
-    if name in ("cloning", "successor"):
-        # They know where the previous action stands; the others cannot know unless they are told.
+    if not name.startswith(("drqn", "recurrent ppo")):
+        # They know where the previous action stands; those two cannot know unless they are told.
         with pytest.warns(UserWarning, match=r"no state was given.*history is lost"):
             network.policy.predict(seen)
     with warnings.catch_warnings():

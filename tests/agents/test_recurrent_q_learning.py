@@ -26,7 +26,7 @@ from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Ro
 from agents.candidates import learnt_candidates
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.outcome_model import CounterfactualWorld
-from cirl_gym.data.rollout import act_along, observation, rollout
+from cirl_gym.data.rollout import act_along, rollout
 from cirl_gym.data.rules import read_rules
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.masked import MaskedModel
@@ -183,21 +183,6 @@ class TestOptimum:
 
 
 class TestPolicy:
-    def test_step_by_step_as_along_the_batch(self, policy):
-        batch, memory, previous = every_course(STEPS), None, np.full(16, -1)
-        for t in range(STEPS):
-            q, memory = policy.act(observation(batch.obs[:, t], previous, 2), memory, np.full(16, t == 0))
-            np.testing.assert_allclose(q, policy.q(batch)[:, t], atol=1e-6)
-            previous = batch.actions[:, t]
-        np.testing.assert_array_equal(act_along(policy, batch), policy.q(batch).argmax(axis=2))
-
-    def test_a_row_that_restarts_is_as_fresh(self, tiny):
-        seen = observation(every_course(3).obs[[0, 15], 0], np.array([-1, -1]), 2)
-        fresh, memory = tiny.act(seen, None, None)
-        again, _ = tiny.act(seen, memory, np.array([True, False]))
-        np.testing.assert_array_equal(again[0], fresh[0])
-        assert (again[1] != fresh[1]).any()
-
     def test_a_batch_with_padding(self, policy):
         batch = replace(every_course(STEPS), lengths=np.arange(16) % 3 + 1)
         np.testing.assert_allclose(policy.q(batch), policy.q(batch.padded(7))[:, :STEPS], atol=1e-6)
@@ -250,8 +235,6 @@ class TestPolicy:
             tiny.predict(np.zeros((1, 3), dtype=np.float32))
         with pytest.raises(ValueError, match="learnt was on"):
             tiny.q(replace(every_course(2), action_names=("a", "b", "c")))
-        with pytest.warns(UserWarning, match="the history is lost"):
-            tiny.predict(np.ones((1, 4), dtype=np.float32))
 
 
 class TestExploring:

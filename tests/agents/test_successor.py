@@ -19,7 +19,7 @@ from agents.successor.agent import SuccessorAgent
 from agents.successor.planning import Search, best_plan
 from agents.successor.training import fit_successor
 from cirl_gym import Batch, CounterfactualWorld, TumourParameters, rollout
-from cirl_gym.data.rollout import act_along, discounted, observation
+from cirl_gym.data.rollout import discounted, observation
 from cirl_gym.files import read_arrays, write_arrays
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import save_model
@@ -289,33 +289,7 @@ def shown(batch, t):
     return observation(batch.obs[:, t], previous, batch.n_actions)
 
 
-def acted_q(policy, batch):
-    """Q along a batch as the policy has it, step by step with carried memory."""
-    memory, q = None, []
-    for t in range(batch.horizon):
-        step, memory = policy.act(shown(batch, t), memory, np.full(len(batch), t == 0))
-        q.append(step)
-    return np.where(batch.mask[..., None], np.stack(q, axis=1), 0.0)
-
-
 class TestActing:
-    def test_step_by_step_as_on_the_stored_batch(self, agent, batch):
-        q = agent.q(batch, W)
-        np.testing.assert_allclose(acted_q(agent.policy(W), batch), q, atol=1e-5)
-        np.testing.assert_array_equal(act_along(agent.policy(W), batch), np.where(batch.mask, q.argmax(axis=2), 0))
-
-    def test_a_row_that_restarts_is_as_fresh(self, agent, batch):
-        # The first row's episode is over after three steps; then it shows another patient's first observation.
-        policy, pair, long = agent.policy(W), batch.take(np.array([16, 0])), batch.take(np.array([0]))
-        memory = None
-        for t in range(3):
-            _, memory = policy.act(shown(pair, t), memory, np.full(2, t == 0))
-        new = observation(batch.obs[5:6, 0], np.array([-1]), 2)
-        q, memory = policy.act(np.concatenate([new, shown(long, 3)]), memory, np.array([True, False]))
-        np.testing.assert_allclose(q[:1], policy.act(new, None, None)[0], atol=1e-5)
-        np.testing.assert_allclose(q[1], agent.q(long, W)[0, 3], atol=1e-5)
-        np.testing.assert_array_equal(memory[1], [0, 3])
-
     def test_memory_that_is_handed_in_is_used_without_further_word(self, agent, batch):
         policy = agent.policy(W)
         _, memory = policy.predict(shown(batch, 0))
@@ -323,9 +297,7 @@ class TestActing:
         untold, _ = policy.act(shown(batch, 1), memory, None)
         np.testing.assert_array_equal(untold, told)
 
-    def test_missing_memory_is_an_error(self, agent, batch):
-        with pytest.raises(ValueError, match="state is None"):
-            agent.policy(W).predict(shown(batch, 1), None, np.zeros(len(batch), dtype=np.bool_))
+    def test_memory_that_one_row_misses_is_an_error(self, agent, batch):
         mixed = np.arange(len(batch)) > 0
         with pytest.raises(ValueError, match="state is None"):
             agent.policy(W).predict(shown(batch, 1), None, mixed)

@@ -10,27 +10,39 @@ import numpy as np
 import torch
 from drqn_envs import Counting
 from gymnasium import spaces
+from known_model import PHI, KnownModel
 from outcome_batches import random_model
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from scipy.special import log_softmax
+from small_dsfn import WITH_MEMORY
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
+from agents.as_printed.histories import Histories
+from agents.as_printed.learning import LearntPolicy
+from agents.as_printed.training import HistoryNetwork
 from agents.drqn.policy import RecurrentQPolicy
+from agents.dsfn import DSFNPolicy, WarmStartNetwork, transitions
 from agents.policies.cloning import CloningConfig, CloningNetwork, CloningPolicy
 from agents.ppo import RecurrentPPOConfig, train_recurrent_ppo
 from agents.successor.agent import StagedNetwork, SuccessorAgent
+from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import observation
+from cirl_gym.data.rules import ActionRules, read_rules
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
+from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.training import seeded
 from cirl_gym.types import Policy
 
 SEEN = spaces.Box(-np.inf, np.inf, (5,), np.float32)
 W = np.array([0.4, -0.6])
+RULES = read_rules(("0 when Above(x, 0)", "2 when After(1)"), ("x", "y"), ("0", "1", "2"))
+FORBIDDEN = -99.0
+"""Stands for minus infinity: values of both paths are subtracted here."""
 
 
 class Recurrent(NamedTuple):
@@ -146,15 +158,44 @@ def recurrent_ppo() -> Recurrent:
     return Recurrent(step, whole, algorithm)
 
 
-def cloning() -> Recurrent:
+def cloning(rules: ActionRules | None = None) -> Recurrent:
     network = randomised(CloningNetwork(2, 3, CloningConfig(hidden=6)))
-    policy = CloningPolicy(network, Scaler(np.zeros(2), np.full(2, 3.0)), np.random.default_rng(0))
+    policy = CloningPolicy(network, Scaler(np.zeros(2), np.full(2, 3.0)), np.random.default_rng(0), rules)
 
     def step(seen, memory, starts):
         logits, memory = policy.act(seen, memory, starts)
-        return log_softmax(logits, axis=1), memory
+        return np.maximum(log_softmax(logits, axis=1), FORBIDDEN), memory
 
-    return Recurrent(step, policy.log_probabilities, policy)
+    return Recurrent(step, lambda batch: np.maximum(policy.log_probabilities(batch), FORBIDDEN), policy)
+
+
+def learnt_policy(rules: ActionRules | None = None) -> Recurrent:
+    histories, model = episodes(4, 2), with_rules(KnownModel(), rules)
+    problem = Problem(model, PHI, histories.start, 20, 0.9, uniform_weights([0, 0]), histories=histories)
+    policy = LearntPolicy(Histories.of(problem), randomised(HistoryNetwork(5, 3, 1, hidden=6), seed=2))
+
+    def step(seen, memory, starts):
+        q, memory = policy.act(seen, memory, starts)
+        return np.maximum(q, FORBIDDEN), memory
+
+    return Recurrent(step, lambda batch: np.maximum(policy.q(batch), FORBIDDEN), policy)
+
+
+def dsfn_h() -> Recurrent:
+    network, scaler = (
+        randomised(WarmStartNetwork(2, 3, WITH_MEMORY.sizes), seed=7),
+        Scaler(np.zeros(2), np.full(2, 3.0)),
+    )
+    policy = DSFNPolicy(network, scaler, network.action)
+
+    def whole(batch):
+        _, steps = transitions(network, scaler, PHI, batch, batch.terminated)
+        values = np.zeros((*batch.actions.shape, 3))
+        with torch.no_grad():
+            values[batch.mask] = network.action(steps.features)
+        return values
+
+    return Recurrent(policy.act, whole, policy)
 
 
 def successor() -> Recurrent:
@@ -210,6 +251,10 @@ POLICIES: dict[str, Callable[[], Recurrent]] = {
     "drqn, two layers": lambda: drqn(n_lstm_layers=2, skip_connection=True),
     "recurrent ppo": recurrent_ppo,
     "cloning": cloning,
+    "cloning, rules": lambda: cloning(RULES),
+    "learnt": learnt_policy,
+    "learnt, rules": lambda: learnt_policy(RULES),
+    "dsfn(h)": dsfn_h,
     "successor": successor,
 }
 MODELS: dict[str, Callable[[], Recurrent]] = {
