@@ -16,9 +16,7 @@ FEATURES, ACTIONS = ("x", "mean pressure"), ("none", "low dose", "high when need
 
 
 def rules(*texts):
-    found = read_rules(texts, FEATURES, ACTIONS)
-    assert found is not None
-    return found
+    return read_rules(texts, FEATURES, ACTIONS)
 
 
 def allowed(text, x=0.0, pressure=0.0, previous=-1):
@@ -43,7 +41,6 @@ def test_what_is_read_is_what_is_written(text, conditions, unless):
 def test_names_may_hold_the_words_and_be_numbers():
     assert rules("high when needed unless After(none)").rules[0].action == "high when needed"
     found = read_rules(["1 unless After(0)"], ("x",), ("0", "1"))
-    assert found is not None
     assert found.rules[0].conditions == (After("0"),)
     assert found.rules[0].name == "1 unless After(0)"
 
@@ -82,9 +79,8 @@ def test_the_last_action_that_is_left_stays():
     chosen=st.lists(st.tuples(st.sampled_from(ACTIONS), st.booleans(), st.floats(-2, 2)), min_size=1, max_size=6),
 )
 def test_something_is_always_allowed(seed, chosen):
-    found = ActionRules(
-        tuple(ActionRule(a, (Above("x", limit),), unless) for a, unless, limit in chosen), FEATURES, ACTIONS
-    )
+    each = tuple(ActionRule(a, (Above("x", limit),), unless) for a, unless, limit in chosen)
+    found = ActionRules(each, FEATURES, ACTIONS)
     rng = np.random.default_rng(seed)
     mask = found.allowed(rng.normal(size=(7, 3, 2)).astype(np.float32), rng.integers(-1, 3, size=(7, 3)))
     assert mask.shape == (7, 3, 3)
@@ -145,7 +141,6 @@ def test_masks_of_a_batch_by_hand():
     # x of episode e0 is 0, 1, 2 at its steps, that of e1 is 10, 11.
     batch = batch_of([0, 1, 0], [1])
     found = masked(batch, ["a1 when After(a1)", "a0 when Above(x, 5)"])
-    assert found.allowed is not None
     assert found.allowed.tolist() == [
         [[True, True], [True, True], [True, False]],
         [[False, True], [True, True], [True, True]],  # behind the end everything is allowed
@@ -169,31 +164,24 @@ def test_what_was_taken_against_the_rules_and_rules_of_another_table_are_refused
     assert "(a1 when After(a1))" in str(error.value)
     assert "1 of 5 actions are" in str(error.value)
     found = read_rules(["a1 when After(a1)"], ("other",), ("a0", "a1"))
-    assert found is not None
     with pytest.raises(ValueError, match="the rules are for features"):
         found.masked(batch_of([0]))
 
 
-def test_masks_go_where_episodes_go(tmp_path):
-    batch = masked(
-        batch_of([0, 1, 0], [1], [0, 0]), ["a1 when After(a1)", "a0 when Outside(x, -1, 9) and Below(x, 15)"]
-    )
-    assert batch.allowed is not None
+def test_masks_go_where_episodes_go_and_are_checked(tmp_path):
+    forbid = ["a1 when After(a1)", "a0 when Outside(x, -1, 9) and Below(x, 15)"]
+    batch = masked(batch_of([0, 1, 0], [1], [0, 0]), forbid)
     taken = batch.take(np.array([2, 0]))
     np.testing.assert_array_equal(taken.allowed, batch.allowed[[2, 0]])
     again = batch.resampled(np.array([0, 0]))
     np.testing.assert_array_equal(again.allowed, batch.allowed[[0, 0]])
     padded = batch.padded(5)
-    assert padded.allowed is not None
     np.testing.assert_array_equal(padded.allowed[:, :3], batch.allowed)
     assert padded.allowed[:, 3:].all()
     np.testing.assert_array_equal(batch.with_early_ends(9).allowed, batch.allowed)
     batch.save(tmp_path / "batch.npz")
     assert Batch.load(tmp_path / "batch.npz") == batch
     assert batch != batch_of([0, 1, 0], [1], [0, 0])
-
-
-def test_a_batch_checks_its_masks():
     batch = batch_of([0, 1])
     fields = {name: getattr(batch, name) for name in Batch.__dataclass_fields__}
     with pytest.raises(ValueError, match="allowed must be bool"):

@@ -98,14 +98,10 @@ def test_the_rule_of_last_actions_broken_in_one_id_of_many() -> None:
     good = stays(*[2] * 1000)
     last = 2 + 3 * 700 + 2
     acted = put(good, last, "action", "1")
-    assert "column 'action', id '700', line 2104: the last row of the id has an action, but in 999 of 1000" in refusal(
-        acted
-    )
+    said = "the last row of the id has an action, but in 999 of 1000"
+    assert f"column 'action', id '700', line 2104: {said}" in refusal(acted)
     cut = without(put(put(good, last - 1, "terminated", "1"), last - 1, "truncated", "0"), last)
-    assert "id '700', line 2103: the last row of the id has an action, but in 999 of 1000 ids it has none" in refusal(
-        cut
-    )
-
+    assert f"id '700', line 2103: {said} ids it has none" in refusal(cut)
     batch, report = from_dataframe(acted, options=TableOptions(last_row="drop_action"))
     assert report.episodes.last_actions_dropped == 1
     assert batch == from_dataframe(good)[0]
@@ -130,21 +126,12 @@ def test_too_few_actions_rows_or_classes_are_refused() -> None:
         from_dataframe(stays(0, 0, 0), COLUMNS)
 
 
-def test_the_end_must_be_stated_once() -> None:
-    unsaid = stays(2, 1, flags=False)
-    with pytest.raises(ValueError, match=r"does not say how its episodes end: .* Say --end terminated .* --end trunc"):
-        from_dataframe(unsaid)
-    with pytest.raises(ValueError, match="the table's own column 'terminated' says how each episode ends"):
-        from_dataframe(stays(2, 1), options=TableOptions(end="truncated"))
-
-
 def test_one_id_under_two_owners() -> None:
     frame = stays(*[2] * 40)
     frame.insert(1, "subject_id", frame["stay_id"])
     frame.loc[4, "subject_id"] = "else"
-    with pytest.raises(
-        ValueError, match="column 'subject_id', id '000', line 4: the id belongs to 'else' here, but to "
-    ):
+    said = "column 'subject_id', id '000', line 4: the id belongs to 'else' here, but to "
+    with pytest.raises(ValueError, match=said):
         from_dataframe(frame)
     frame.loc[4, "subject_id"] = ""
     with pytest.raises(ValueError, match="column 'subject_id' is empty in line 4"):
@@ -165,7 +152,7 @@ def test_options_that_do_not_exist(options: dict[str, Any], message: str) -> Non
         TableOptions(**options)
 
 
-def test_columns_options_and_splits_that_cannot_be() -> None:
+def test_columns_options_ends_and_splits_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="the table has no column 'wbc'; its columns are 'stay_id', 'bin', 'x', 'y'"):
         from_dataframe(stays(1), TableColumns("stay_id", "bin", "action", ("wbc",)))
     with pytest.raises(ValueError, match="ranges: 'z' is not among the features 'x', 'y'"):
@@ -182,3 +169,8 @@ def test_columns_options_and_splits_that_cannot_be() -> None:
         prepare_table(stays(2, 2), rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"must be positive and leave a rest, got 0\.5 and 0\.5"):
         prepare_table(stays(2, 2, 2), rng=np.random.default_rng(0), validation=0.5, test=0.5)
+    unsaid = stays(2, 1, flags=False)
+    with pytest.raises(ValueError, match=r"does not say how its episodes end: .* Say --end terminated .* --end trunc"):
+        from_dataframe(unsaid)
+    with pytest.raises(ValueError, match="the table's own column 'terminated' says how each episode ends"):
+        from_dataframe(stays(2, 1), options=TableOptions(end="truncated"))

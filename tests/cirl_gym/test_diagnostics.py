@@ -237,9 +237,6 @@ def test_intervals_of_a_single_model_and_of_an_ensemble_hold_what_they_promise()
     assert alone.features[0] < 0.6
     together = interval_coverage(members[:2], noise, outcomes, wide, levels=[0.9])[0]
     assert together.features[0] > 0.8
-
-
-def test_intervals_near_a_limit_are_left_out_and_one_episode_is_one_draw():
     outcomes, expected = np.array([[0.0], [5.0], [9.0]]), np.array([[[0.1], [5.0], [5.0]]])
     entry = interval_coverage(expected, np.ones(1), outcomes, (np.zeros(1), np.full(1, 20.0)), levels=[0.9])[0]
     assert (entry.n, entry.n_free) == (3, 2)

@@ -48,9 +48,8 @@ def test_lines_lie_half_way_between_the_last_stay_and_the_nearest_end_that_no_ot
     y = np.concatenate([np.linspace(8, 9, 6), np.linspace(0, 5, 40)])
     base = one_feature(list(x[:6]), list(x[6:]))
     obs = np.concatenate([base.obs, np.stack([np.zeros(46), y], axis=1)[..., None]], axis=2)
-    lines = EndLines.from_batch(
-        replace(base, obs=obs, features=("x", "y")), Scaler(np.zeros(2), np.ones(2)), np.ones(2)
-    )
+    both = replace(base, obs=obs, features=("x", "y"))
+    lines = EndLines.from_batch(both, Scaler(np.zeros(2), np.ones(2)), np.ones(2))
     assert lines.low.tolist() == [-1.0, -np.inf]
     assert lines.high.tolist() == [np.inf, np.inf]
 
@@ -96,16 +95,13 @@ def test_ends_that_nothing_announces_get_their_rate():
     assert report["at_ends"]["validation"] == pytest.approx(0.1)
 
 
-def test_few_ends_without_a_witness_and_ends_of_everybody_are_constant():
+def test_few_ends_are_constant_without_a_witness_and_evidence_beyond_a_line():
     train, validation = one_feature([5.0, 6.0], list(np.linspace(0, 4, 50))), one_feature([], [0.0, 1.0])
     assert fit(train, validation)[1]["kind"] == "constant"
     batch = one_feature([1.0, 2.0, 3.0], [])
     head, report = fit(batch, batch)
     assert report["kind"] == "constant"
     assert head(np.zeros((1, 2, 1)), np.zeros((1, 1), np.float32)).tolist() == [[1, 1]]
-
-
-def test_a_few_ends_beyond_a_line_are_evidence():
     stays = list(np.linspace(0, 4, 300))
     train, validation = one_feature([-0.5, -0.7, -1.0, -1.5, -2.0, -2.5, -3.0, -3.5], stays), one_feature([], stays)
     head, report = fit(train, validation)

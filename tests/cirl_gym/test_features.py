@@ -52,17 +52,21 @@ def test_ranges_cannot_be_changed_afterwards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "message"),
+    ("features", "low", "high", "of", "message"),
     [
-        ([0.0], [0.0, 1.0], r"FeatureMap\.low must be 2 finite numbers"),
-        ([0.0, 0.0], [1.0, np.nan], r"FeatureMap\.high must be 2 finite numbers"),
-        ([0.0, 1.0], [1.0, 1.0], "the range of 'z' is empty"),
-        ([0.0, 2.0], [1.0, 1.0], "the range of 'z' is empty"),
+        (("x", "z"), [0.0], [0.0, 1.0], (), r"FeatureMap\.low must be 2 finite numbers"),
+        (("x", "z"), [0.0, 0.0], [1.0, np.nan], (), r"FeatureMap\.high must be 2 finite numbers"),
+        (("x", "z"), [0.0, 1.0], [1.0, 1.0], (), "the range of 'z' is empty"),
+        (("x", "z"), [0.0, 2.0], [1.0, 1.0], (), "the range of 'z' is empty"),
+        (("x", "x"), [0, 0], [1, 1], (), "the names must be different"),
+        ((), [], [], (), "and one at least"),
+        (("x", "z"), [0, 0], [1, 1], ("x", "z", "x"), "the names must be different"),
+        (("x", "q"), [0, 0], [1, 1], ("x", "z"), "outcome 'q' is not among the observed features: x, z"),
     ],
 )
-def test_a_range_that_is_none_is_refused(low: list[float], high: list[float], message: str) -> None:
+def test_ranges_and_names_that_are_none_are_refused(features, low, high, of, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        FeatureMap(("x", "z"), np.array(low), np.array(high))
+        FeatureMap(features, np.array(low), np.array(high), of)
 
 
 OBSERVED = ("age", "lactate", "pressure", "temperature")
@@ -70,15 +74,15 @@ TWO = FeatureMap(("temperature", "lactate"), np.array([36.0, 1.0]), np.array([40
 """Two of four, in another order."""
 
 
-def test_some_of_the_features_by_hand() -> None:
+def test_some_of_the_features_by_hand_have_the_ranges_of_all() -> None:
     assert TWO.columns.tolist() == [3, 1]
     # ((39 - 36) / 4, (2 - 1) / 4) and ((35 - 36) / 4, (7 - 1) / 4); age and pressure play no part.
     assert TWO([[60, 2, 80, 39], [0, 7, 1e9, 35]]).tolist() == [[0.75, 0.25], [-0.25, 1.5]]
     assert TWO(np.zeros((5, 3, 4))).shape == (5, 3, 2)
     assert TWO.unscaled([[0.75, 0.25]]).tolist() == [[39, 2]]
-
-
-def test_the_ranges_of_some_outcomes_are_those_of_all() -> None:
+    for observed in (3.0, [1.0, 2.0], np.zeros((4, 3))):
+        with pytest.raises(ValueError, match=r"phi is of \[\.\., 4\] numbers, one for each of age, lactate, pressure"):
+            TWO(observed)
     batch, _ = Batch.from_dataframe(stays(2, 1))
     phi, one = FeatureMap.from_batch(batch), FeatureMap.from_batch(batch, ["y"])
     assert (one.features, one.of, one.low.tolist(), one.high.tolist()) == (("y",), ("x", "y"), [-2], [100])
@@ -104,36 +108,13 @@ def test_phi_is_read_from_other_features() -> None:
         alone.among(("age", "temperature"))
 
 
-@pytest.mark.parametrize("observed", [3.0, [1.0, 2.0], np.zeros((4, 3))])
-def test_numbers_of_other_features_are_refused(observed: object) -> None:
-    with pytest.raises(ValueError, match=r"phi is of \[\.\., 4\] numbers, one for each of age, lactate, pressure"):
-        TWO(observed)
-
-
-@pytest.mark.parametrize(
-    ("features", "of", "message"),
-    [
-        (("x", "x"), (), "the names must be different"),
-        ((), (), "and one at least"),
-        (("x", "z"), ("x", "z", "x"), "the names must be different"),
-        (("x", "q"), ("x", "z"), "outcome 'q' is not among the observed features: x, z"),
-    ],
-)
-def test_names_that_are_none_are_refused(features: tuple[str, ...], of: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FeatureMap(features, np.zeros(len(features)), np.ones(len(features)), of)
-
-
-def test_normalised():
+def test_weights_are_normalised_and_keep_their_signs():
     np.testing.assert_allclose(normalised([-3, 1]), [-0.75, 0.25])
     np.testing.assert_allclose(normalised([-1e-300, -3e-300]), [-0.25, -0.75])
     np.testing.assert_allclose(normalised([1e308, -1e308]), [0.5, -0.5])
     for bad in ([0, 0], [np.nan, 1], [np.inf, 1], [], 3.0):
         with pytest.raises(ValueError, match="weights must"):
             normalised(bad)
-
-
-def test_signs():
     np.testing.assert_array_equal(checked_signs([-1, 0, 1]), [-1, 0, 1])
     for bad in ([2, 0], [0.5], [], [np.nan], 1):
         with pytest.raises(ValueError, match="signs must"):
@@ -143,7 +124,7 @@ def test_signs():
     np.testing.assert_array_equal(keep_signs(np.array([-0.2, -0.3, -0.5]), signs), [-0.2, -0.3, 0.0])
 
 
-def test_drawn_weights_are_uniform_on_the_allowed_sphere():
+def test_drawn_weights_are_uniform_and_walks_stay_on_the_allowed_sphere():
     w = draw_weights([-1, 0, 1], np.random.default_rng(0), 20_000)
     np.testing.assert_allclose(np.abs(w).sum(axis=1), 1.0)
     assert (w[:, 0] < 0).all()
@@ -155,9 +136,6 @@ def test_drawn_weights_are_uniform_on_the_allowed_sphere():
     np.testing.assert_array_equal(
         draw_weights([0, 0], np.random.default_rng(5)), draw_weights([0, 0], np.random.default_rng(5))
     )
-
-
-def test_the_walk_along_the_sphere():
     np.testing.assert_array_equal(arc_weights(np.arange(5.0)), [[1, 0], [0, 1], [-1, 0], [0, -1], [1, 0]])
     np.testing.assert_allclose(arc_weights(np.array([0.25, 2.7])), [[0.75, 0.25], [-0.3, -0.7]])
     assert allowed_faces(np.array([0.0, 0.0])) == [0, 1, 2, 3]

@@ -14,18 +14,13 @@ from cirl_gym.tables.read import from_dataframe, prepare_table
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_the_example_table_is_what_its_script_makes() -> None:
+def test_the_example_table_is_what_its_script_makes_and_is_read_without_a_word() -> None:
     spec = importlib.util.spec_from_file_location("make_icu_like_table", EXAMPLES / "make_icu_like_table.py")
-    assert spec is not None
-    assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     made = script.make_table()
     assert (EXAMPLES / "icu_like.csv").read_bytes() == made
     assert len(made) < 150_000
-
-
-def test_the_example_table_is_read_without_a_word() -> None:
     table = prepare_table(read_table(EXAMPLES / "icu_like.csv"), rng=np.random.default_rng(0))
     report = table.report
     assert report.columns.id == "stay_id"

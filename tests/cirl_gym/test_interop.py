@@ -80,11 +80,8 @@ def test_any_batch_reaches_the_other_side_step_by_step(name: str, batch: Batch) 
 
 def test_transitions_say_where_they_stand_and_padding_earns_and_shows_nothing() -> None:
     steps = list(transitions(uneven(2, 1), unit_map(uneven(2, 1)), [0.5, 0.5]))
-    assert [(s.id, s.step, s.terminated, s.truncated) for s in steps] == [
-        ("000", 0, False, False),
-        ("000", 1, True, False),
-        ("001", 0, False, True),
-    ]
+    found = [(s.id, s.step, s.terminated, s.truncated) for s in steps]
+    assert found == [("000", 0, False, False), ("000", 1, True, False), ("001", 0, False, True)]
     steps[0].obs[:] = 9
     assert uneven(2, 1).obs[0, 0].tolist() == [0, 1000]
     assert steps[1].obs.tolist() == [1, 1001, 1, 0, 0]
@@ -181,12 +178,13 @@ def test_imitation_gets_arrays_of_its_own_types() -> None:
     batch = uneven(1, 3)
     found = to_imitation(batch, unit_map(batch), [0.5, -0.5])
     assert [type(t) for t in found] == [types.TrajectoryWithRew] * 2
-    assert [(t.obs.dtype, t.acts.dtype, t.rews.dtype, t.obs.shape) for t in found] == [
-        (np.float32, np.int64, np.float64, (2, 5)),
-        (np.float32, np.int64, np.float64, (4, 5)),
-    ]
+    assert [(t.obs.dtype, t.acts.dtype, t.rews.dtype) for t in found] == [(np.float32, np.int64, np.float64)] * 2
+    assert [t.obs.shape for t in found] == [(2, 5), (4, 5)]
     found[0].obs[:] = 9
     assert batch.obs[0, 0, 0] == 0
+    for all_ends in (False, True):  # a cut may be told to be terminal
+        found = to_imitation(uneven(2, 2, 1), unit_map(batch), [0.5, 0.5], cut_is_terminal=all_ends)
+        assert [t.terminal for t in found] == [True, all_ends, all_ends]
 
 
 def test_d3rlpy_gets_every_step_and_all_actions_and_learns_from_them(tmp_path: Any) -> None:

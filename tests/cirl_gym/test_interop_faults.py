@@ -17,7 +17,6 @@ from cirl_gym.interop import (
     from_episodes,
     from_long_table,
     from_minari,
-    to_imitation,
     to_long_table,
     to_minari,
     transitions,
@@ -66,20 +65,17 @@ def many(n: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("rows", [-1, 1])
-def test_one_of_a_thousand_with_a_row_too_few_or_too_many_is_named(rows: int) -> None:
+def test_one_of_a_thousand_with_a_row_too_few_or_too_many_is_named() -> None:
     fields = many(1000)
-    assert len(from_episodes(**fields)) == 1000
+    batch = from_episodes(**fields)
+    assert len(batch) == 1000
     x = fields["obs"][617]
-    fields["obs"][617] = x[:-1] if rows < 0 else np.concatenate([x, x[-1:]])
-    with pytest.raises(ValueError, match=f"episode 'p617': {2 + rows} observations for 1 actions"):
-        from_episodes(**fields)
-
-
-def test_one_of_a_thousand_in_a_minari_file_is_named() -> None:
+    for wrong in (x[:-1], np.concatenate([x, x[-1:]])):
+        fields["obs"][617] = wrong
+        with pytest.raises(ValueError, match=f"episode 'p617': {len(wrong)} observations for 1 actions"):
+            from_episodes(**fields)
     pytest.importorskip("minari")
     h5py = pytest.importorskip("h5py")
-    batch = from_episodes(**many(1000))
     data = to_minari(batch, "cirl/file-v0", unit_map(batch), [1.0])
     back, report = from_minari(data)
     assert (back, report.used, report.steps) == (batch, 1000, 1100)
@@ -89,7 +85,7 @@ def test_one_of_a_thousand_in_a_minari_file_is_named() -> None:
         from_minari("cirl/file-v0")
 
 
-def test_rows_without_end_marks_need_the_user_s_word_which_is_recorded() -> None:
+def test_rows_without_end_marks_need_the_user_s_word_which_is_recorded_and_cut_bootstraps() -> None:
     no = [False, False]
     data = foreign(([0, 1, 2], [0, 1], no, no), ([5, 6], [1], [True], [False]), ([7, 8], [1], [False], [True]))
     with pytest.raises(ValueError, match=r"1 of 3 episodes \(the first is '0'\) .* Say ends='ended' .* or ends='cut'"):
@@ -105,16 +101,9 @@ def test_rows_without_end_marks_need_the_user_s_word_which_is_recorded() -> None
     with pytest.raises(ValueError, match="ends must be 'ended' or 'cut', got 'done'"):
         from_minari(marked, ends="done")  # type: ignore[arg-type]
     assert from_minari(marked)[1].ends is None
-
-
-def test_cut_bootstraps_and_ended_does_not() -> None:
-    """A chain of two actions with phi 1 and 2, gamma .5, and mu(h_2) = 4 of what would follow.
-
-    The target at the last action is 2, or 2 + .5 * 4 = 4 if the record was cut there; at the first 1 + .5 * 2 = 2 or
-    1 + .5 * 4 = 3.
-    """
+    # Two actions with phi 1 and 2, and mu = 4 of what would follow: the targets are 2 and 1 + .5 * 2 = 2 if it ended,
+    # 2 + .5 * 4 = 4 and 1 + .5 * 4 = 3 if the record was cut.
     gamma, after = 0.5, 4.0
-    no = [False, False]
     targets = {}
     for ends in ("ended", "cut"):
         batch, _ = from_minari(foreign(([0, 1, 2], [0, 1], no, no)), ends=ends)
@@ -132,12 +121,12 @@ def test_no_exporter_takes_a_cut_for_an_end(view: Any) -> None:
     assert ends == [[False, True], [False, False], [False]]
 
 
-def test_imitation_may_be_told_that_a_cut_is_terminal() -> None:
-    pytest.importorskip("imitation")
-    batch = uneven(2, 2, 1)
-    for all_ends, expected in ((False, [True, False, False]), (True, [True, True, True])):
-        found = to_imitation(batch, unit_map(batch), [0.5, 0.5], cut_is_terminal=all_ends)
-        assert [t.terminal for t in found] == expected
+@every_exporter
+def test_the_input_at_t_holds_the_action_before_it_and_never_its_own(view: Any) -> None:
+    (episode,) = view(ladder(), [0.1], True)
+    shown = [step[0][1:] for step in episode] + [episode[-1][3][1:]]
+    assert [np.flatnonzero(row).tolist() for row in shown] == [[], [10], [11], [12]]
+    assert np.sum(shown) == 3
 
 
 def test_both_marks_at_once_are_an_end_and_counted_but_not_before_the_last_step() -> None:
@@ -157,14 +146,6 @@ def test_action_reward_and_next_observation_go_with_their_observation(view: Any,
     assert [(x, a, y) for x, a, _, y, _ in found] == [(0, 10, 1), (1, 11, 2), (2, 12, 3)]
     np.testing.assert_allclose([r for _, _, r, _, _ in found], [0.1, 0.2, 0.3], rtol=1e-6)
     assert [e for *_, e in found] == [False, False, True]
-
-
-@every_exporter
-def test_the_input_at_t_holds_the_action_before_it_and_never_its_own(view: Any) -> None:
-    (episode,) = view(ladder(), [0.1], True)
-    shown = [step[0][1:] for step in episode] + [episode[-1][3][1:]]
-    assert [np.flatnonzero(row).tolist() for row in shown] == [[], [10], [11], [12]]
-    assert np.sum(shown) == 3
 
 
 @every_exporter
@@ -198,15 +179,10 @@ def test_episodes_without_an_action_are_counted_or_refused_by_name() -> None:
     assert (report.episodes, report.used, report.lone, report.steps) == (3, 1, 2, 1)
     with pytest.raises(ValueError, match="has no episode with an action"):
         from_minari(foreign(([3], [], [], [])))
-    with pytest.raises(ValueError, match="episode 'b' has no action"):
-        from_episodes(
-            [np.zeros((2, 1)), np.zeros((1, 1))],
-            [np.array([0]), np.array([], dtype=np.int64)],
-            np.array([True, True]),
-            features=("x",),
-            action_names=("0", "1"),
-            ids=("a", "b"),
-        )
+    fields = many(2)
+    fields["obs"][1], fields["actions"][1] = np.zeros((1, 1)), np.array([], dtype=np.int64)
+    with pytest.raises(ValueError, match="episode 'p1' has no action"):
+        from_episodes(**fields)
     frame = to_long_table(uneven(2, 1, 2))
     frame = frame[(frame["id"] != "001") | (frame["step"] == 0)].copy()
     frame.loc[frame["id"] == "001", "action"] = np.nan
@@ -216,7 +192,7 @@ def test_episodes_without_an_action_are_counted_or_refused_by_name() -> None:
     assert (table.episodes.read, table.episodes.used, table.episodes.lone, table.rows.lone) == (3, 2, 1, 1)
 
 
-bad_numbers = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("value", "why"),
     [
         (np.nan, "is not finite as float32"),
@@ -225,16 +201,8 @@ bad_numbers = pytest.mark.parametrize(
         (1e30, r"is 1e\+30, beyond 1e\+09"),
     ],
 )
-
-
-def cells() -> Batch:
-    """10,000 cells: 100 episodes of 49 actions and two features."""
-    return uneven(*[49] * 100)
-
-
-@bad_numbers
 def test_one_bad_cell_of_ten_thousand_is_named_wherever_it_comes_from(value: float, why: str, tmp_path: Path) -> None:
-    batch = cells()
+    batch = uneven(*[49] * 100)
     assert batch.obs.size == 10_000
     where = rf"episode '0041', step 17, feature 'z' {why}"
     obs = batch.obs.copy()
@@ -246,10 +214,6 @@ def test_one_bad_cell_of_ten_thousand_is_named_wherever_it_comes_from(value: flo
     write_arrays(tmp_path / "b.npz", read_arrays(tmp_path / "b.npz") | {"obs": obs})
     with pytest.raises(ValueError, match=where):
         Batch.load(tmp_path / "b.npz")
-
-
-@bad_numbers
-def test_one_bad_cell_of_a_minari_file_is_named(value: float, why: str) -> None:
     pytest.importorskip("minari")
     h5py = pytest.importorskip("h5py")
     batch = uneven(20, 20, 20)

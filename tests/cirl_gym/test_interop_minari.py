@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,16 +38,8 @@ def write(batch: Batch, name: str = "cirl/test-v0", **options: Any) -> Any:
 def treated() -> Batch:
     """As the simulator's: two features, two actions."""
     batch = uneven(2, 3)
-    return Batch(
-        obs=batch.obs / 1000,
-        actions=batch.actions % 2,
-        lengths=batch.lengths,
-        terminated=batch.terminated,
-        truncated=batch.truncated,
-        features=("tumour", "side_effects"),
-        action_names=("none", "treat"),
-        ids=batch.ids,
-    )
+    names = {"features": ("tumour", "side_effects"), "action_names": ("none", "treat"), "groups": ()}
+    return replace(batch, obs=batch.obs / 1000, actions=batch.actions % 2, **names)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -203,12 +196,8 @@ def test_a_data_set_of_others_is_read_with_plain_names() -> None:
     batch = uneven(1, 2, 3)
     data = theirs(batch, start=5)
     back, report = from_minari(data)
-    assert (back.features, back.action_names, back.ids, back.groups) == (
-        ("x0", "x1"),
-        ("5", "6", "7"),
-        ("0", "1", "2"),
-        ("0", "1", "2"),
-    )
+    assert (back.features, back.action_names) == (("x0", "x1"), ("5", "6", "7"))
+    assert back.ids == back.groups == ("0", "1", "2")
     assert np.array_equal(back.obs, batch.obs)
     assert np.array_equal(back.actions, batch.actions)
     assert np.array_equal(back.terminated, batch.terminated)

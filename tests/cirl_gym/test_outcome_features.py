@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outcome_batches import cut_off
 from small_tables import COLUMNS, stays
 
 from cirl_gym import Batch
@@ -16,6 +17,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import Above, Below, Change, Column, Outside, Product, changing, read_outcome, with_lags
 from cirl_gym.envs.counterfactual import CounterfactualEnv
 from cirl_gym.envs.picture import EpisodeSoFar, Frame
+from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward
 
@@ -37,7 +39,7 @@ def phi_of(*outcomes: str, of: tuple[str, ...] = OBSERVED) -> FeatureMap:
     return FeatureMap(outcomes, np.zeros(len(outcomes)), np.ones(len(outcomes)), of)
 
 
-def test_values_by_hand_in_any_shape_and_process() -> None:
+def test_values_by_hand_in_any_shape_range_and_process() -> None:
     phi = phi_of(*BY_HAND)
     np.testing.assert_array_equal(phi(ROWS), np.array(list(BY_HAND.values())).T)
     assert phi(np.zeros((5, 2, 4), dtype=np.float32)).shape == (5, 2, len(BY_HAND))
@@ -46,9 +48,6 @@ def test_values_by_hand_in_any_shape_and_process() -> None:
         phi([1.0, 2.0])
     phi(ROWS)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(phi))(ROWS), phi(ROWS))
-
-
-def test_a_line_within_the_range_and_outside_on_either_side() -> None:
     # phi is linear in the computed value, and clips nothing: twice the range is 2.
     phi = FeatureMap(("Outside(x, 36, 38)",), np.zeros(1), np.array([2.5]), ("x",))
     assert phi([[36.0], [38.0], [35.0], [40.5], [43.0]])[:, 0].tolist() == [0, 0, 0.4, 1, 2]
@@ -148,10 +147,13 @@ def test_what_cannot_be_computed_is_refused(make, message: str) -> None:
         make()
 
 
-def test_an_inverse_where_every_column_is_an_outcome_too() -> None:
+def test_an_inverse_where_every_column_is_an_outcome_too_whatever_its_name_looks_like() -> None:
     phi = FeatureMap(("y", "Above(x, 1)", "x"), np.array([0.0, 0, 10]), np.array([2.0, 1, 20]), ("x", "y"))
     assert phi([[15.0, 1.0]]).tolist() == [[0.5, 14.0, 0.5]]
     assert phi.raw([0.5, 14.0, 0.5]).tolist() == [15, 1]
+    phi = phi_of("Above(x, 1)", of=("x", "Above(x, 1)"))
+    assert phi([[9.0, 3.0]]).tolist() == [[3.0]]
+    assert phi.columns.tolist() == [1]
 
 
 def test_ranges_are_those_of_the_computed_values() -> None:
@@ -183,14 +185,8 @@ def test_plain_columns_are_what_they_were_to_the_byte(names) -> None:
     assert phi.columns.tolist() == chosen
 
 
-def test_a_column_that_looks_like_a_text_is_that_column() -> None:
-    phi = phi_of("Above(x, 1)", of=("x", "Above(x, 1)"))
-    assert phi([[9.0, 3.0]]).tolist() == [[3.0]]
-    assert phi.columns.tolist() == [1]
-
-
 class TestLags:
-    def test_what_was_before_whatever_the_order_of_episodes(self) -> None:
+    def test_which_columns_change_and_what_was_before_whatever_the_order_of_episodes(self) -> None:
         batch, _ = Batch.from_dataframe(stays(3, 1))  # x: 0 1 2 3 | 10 11
         wide = with_lags(batch, ("x",))
         assert wide.features == ("x", "y", "x before")
@@ -207,6 +203,8 @@ class TestLags:
             with_lags(batch, ("q",))
         with pytest.raises(ValueError, match="there is a feature 'x before'"):
             with_lags(with_lags(batch, ("x",)), ("x",))
+        assert changing(("Change(y)", "x", "Above(x, 1)", "Change(x)"), ("x", "y")) == ("y", "x")
+        assert changing(("Change(x)",), ("x", "Change(x)")) == ()
 
     def test_a_table_says_what_was_added_and_every_part_has_it(self) -> None:
         frame = stays(*[3] * 8)
@@ -220,10 +218,6 @@ class TestLags:
         ]
         assert not [line for line in table.report.lines() if "before" in line]
         assert table.with_lags(()) is table
-
-    def test_which_columns_change(self) -> None:
-        assert changing(("Change(y)", "x", "Above(x, 1)", "Change(x)"), ("x", "y")) == ("y", "x")
-        assert changing(("Change(x)",), ("x", "Change(x)")) == ()
 
 
 class TestReward:
@@ -262,18 +256,8 @@ def test_a_picture_shows_the_columns() -> None:
 
 
 def test_the_environment_pays_for_computed_outcomes() -> None:
-    from cirl_gym.outcome_models.oracle import OracleModel
-
-    batch = Batch(
-        obs=np.full((2, 4, 2), [30.0, 2.0]),
-        actions=np.zeros((2, 3), dtype=np.int64),
-        lengths=np.full(2, 3),
-        terminated=np.zeros(2, dtype=bool),
-        truncated=np.ones(2, dtype=bool),
-        features=OracleModel().features,
-        action_names=("0", "1"),
-        ids=("a", "b"),
-    )
+    obs, actions = np.full((2, 4, 2), [30.0, 2.0]), np.zeros((2, 3), dtype=np.int64)
+    batch = cut_off(obs, actions, OracleModel().features, ("0", "1"))
     phi = FeatureMap.from_batch(batch, ("Outside(tumour, 5, 25)", "Product(tumour, side_effects)"))
     env = CounterfactualEnv(OracleModel(), batch, feature_map=phi, weights=(-0.6, -0.4), end="never")
     env.reset(seed=0)

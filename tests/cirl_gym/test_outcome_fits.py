@@ -50,23 +50,20 @@ def test_a_network_corrects_what_no_line_can_follow(kind, base):
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_a_correction_that_is_only_noise_is_not_accepted(kind):
+def test_an_untrained_correction_is_zero_and_one_that_is_only_noise_is_not_accepted(kind):
+    network = CorrectingNetwork(2, 3, OutcomeModelConfig().network(kind)).eval()
+    correction = network.correction(network.represent(network.read(torch.ones(1, 4, 5))[0]))
+    assert correction.shape == (4, 3, 2)
+    assert not correction.any()
     train, validation = linear_system(150, 0, noise=1.0), linear_system(40, 1, noise=1.0)
     fitted = fit_outcome_model(kind, train, validation, brief(3), np.random.default_rng(0))
     assert not fitted.report["correction"]["kept"]
     assert fitted.model.correction is None
     order = AutoregressionConfig(max_order=1) if kind == "mb_x" else AutoregressionConfig()
-    config = replace(brief(3), autoregression=order)
-    law = fit_outcome_model("ar", train, validation, config, np.random.default_rng(9)).model
+    law = fit_outcome_model(
+        "ar", train, validation, replace(brief(3), autoregression=order), np.random.default_rng(9)
+    ).model
     assert np.array_equal(*(m.predict(m.encode(validation)) for m in (fitted.model, law)))
-
-
-@pytest.mark.parametrize("kind", NETWORKS)
-def test_an_untrained_correction_is_zero(kind):
-    network = CorrectingNetwork(2, 3, OutcomeModelConfig().network(kind)).eval()
-    correction = network.correction(network.represent(network.read(torch.ones(1, 4, 5))[0]))
-    assert correction.shape == (4, 3, 2)
-    assert not correction.any()
 
 
 def fitted_bytes(kind, train, validation, seed):
@@ -208,7 +205,7 @@ def test_twice_the_unit_twice_the_prediction():
     np.testing.assert_allclose(predicted[1][..., 0], 1000 * predicted[0][..., 0], rtol=2e-3)
 
 
-def test_logarithms_by_hand():
+def test_logarithms_by_hand_and_features_that_cannot_have_them():
     batch = shares(10, 0)
     scaler = Scaler.from_batch(batch).with_logarithms(batch, np.array([True, False]))
     middle = np.median(batch.obs[batch.seen][:, 0].astype(np.float64))
@@ -218,9 +215,6 @@ def test_logarithms_by_hand():
     assert value[0, 0] == pytest.approx((np.log(3 + 0.01 * middle) - logs.mean()) / logs.std(), rel=1e-5)
     assert np.isfinite(value).all()
     assert scaler(batch.obs)[batch.seen].mean(axis=0) == pytest.approx([0, 0], abs=1e-5)
-
-
-def test_features_that_cannot_be_relative_are_refused():
     batch = linear_system(30, 0, noise=1.0)
     for kind, names, message in (
         ("crn", ("z",), "'z' is not a feature"),

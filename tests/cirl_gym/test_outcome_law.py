@@ -17,31 +17,23 @@ from cirl_gym.outcome_models.limits import HardLimits, OutcomeSpec, censored_reg
 from cirl_gym.outcome_models.oracle import OracleModel
 
 
-def test_windows_and_network_inputs_by_hand():
+def test_windows_network_inputs_and_end_labels_by_hand():
     batch = batch_of([1, 0, 1], [0], d=1)  # x = 0, 1, 2, 3 and 10, 11
     rows = Window(3, 1, 2).encode(batch)
     # Three observations newest first, then a_{t-1} and a_{t-2} as one-hot; nothing before t = 0.
-    assert rows[0].tolist() == [
-        [0, 0, 0, 0, 0, 0, 0],
-        [1, 0, 0, 0, 1, 0, 0],
-        [2, 1, 0, 1, 0, 0, 1],
-        [3, 2, 1, 0, 1, 1, 0],
-    ]
+    assert rows[0].tolist() == [[0] * 7, [1, 0, 0, 0, 1, 0, 0], [2, 1, 0, 1, 0, 0, 1], [3, 2, 1, 0, 1, 1, 0]]
     assert rows[1].tolist() == [[10, 10, 10, 0, 0, 0, 0], [11, 10, 10, 1, 0, 0, 0], [0] * 7, [0] * 7]
     longer = Window(4, 1, 2).encode(batch_of([1], [0], d=1))  # than the episodes
     assert longer[0].tolist() == [[0, 0, 0, 0] + [0] * 6, [1, 0, 0, 0] + [0, 1] + [0] * 4]
     batch = batch_of([1, 0], d=1)
     inputs = sequence_inputs(Scaler(np.array([1.0]), np.array([2.0])), batch)
     assert inputs[0].tolist() == [[-0.5, 0, 0], [0, 0, 1], [0.5, 1, 0]]
-
-
-def test_end_labels_stand_on_the_last_action_of_ended_episodes_only():
     batch = batch_of([1, 0, 1], [0], [1, 1])
     batch = replace(batch, terminated=np.array([True, True, False]), truncated=np.array([False, False, True]))
     assert end_labels(batch).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
 
 
-def test_scaler_and_persistence_by_hand():
+def test_scaler_persistence_and_ridge_by_hand():
     batch = batch_of([0, 0], d=1)  # x = 0, 1, 2
     scaler = Scaler.from_batch(batch)
     assert scaler.mean == pytest.approx([1.0])
@@ -50,9 +42,6 @@ def test_scaler_and_persistence_by_hand():
     assert Scaler.from_batch(constant).scale.tolist() == [1.0]
     law = LinearLaw.persistence(2, 3)
     assert law(np.array([[4.0, 5.0]])).tolist() == [[[4, 5]] * 3]
-
-
-def test_ridge_by_hand():
     # Mean of x^2 is 1 and of x y is 2: slope 2 / (1 + strength); the mean of y is not shrunk.
     design, targets = np.array([[1.0], [-1.0]]), np.array([[7.0], [3.0]])
     (least, level), (half, same) = ridge(design, targets, (0.0, 1.0))
@@ -96,7 +85,7 @@ def test_bad_settings_are_refused(fields):
         AutoregressionConfig(**fields)
 
 
-def test_bounds_are_one_and_a_half_ranges_wider_and_never_left():
+def test_bounds_are_one_and_a_half_ranges_wider_and_hard_limits_need_a_pile():
     batch = batch_of([0, 0, 0, 0], d=2)  # 0..4 and 100..104
     low, high = outcome_bounds(batch)
     assert low.tolist() == [0, 94]
@@ -107,9 +96,6 @@ def test_bounds_are_one_and_a_half_ranges_wider_and_never_left():
     clipped = spec.clip(np.array([[-1.0], [9.0]]))
     assert clipped.dtype == np.float32
     assert clipped.ravel().tolist() == [np.float32(0.1), np.float32(0.7)]
-
-
-def test_hard_limits_need_a_pile_and_something_between():
     inside = np.linspace(1, 2, 100)
     assert hard_limits(np.concatenate([np.zeros(12), inside])) == HardLimits(0.0, np.inf)
     assert hard_limits(np.concatenate([np.zeros(3), inside])) == HardLimits(-np.inf, np.inf)
@@ -154,16 +140,13 @@ WIDE = tuple(with_lags(batch, ("y",)) for batch in PLAIN)
 CONFIG = AutoregressionConfig(max_order=3)
 
 
-def test_it_is_found_by_its_name_and_by_the_data():
+def test_a_known_lag_is_found_by_name_and_data_and_the_law_of_the_others_stays_to_the_byte():
     assert known_lags(PLAIN[0]) == {}
     assert known_lags(WIDE[0]) == {2: 1}
     assert known_lags(with_lags(PLAIN[0], ("y", "x"))) == {2: 1, 3: 0}
     other = np.array(WIDE[0].obs)
     other[3, 2, 2] += 1
     assert known_lags(replace(WIDE[0], obs=other)) == {}, "a column of that name that is something else"
-
-
-def test_the_law_of_the_others_stays_to_the_byte():
     alone, wide = fit_autoregression(*PLAIN, CONFIG), fit_law(*WIDE, CONFIG)
     assert (wide.order, wide.strength) == (alone.order, alone.strength)
     assert fit_law(*PLAIN, CONFIG).law.coefficients.tobytes() == alone.law.coefficients.tobytes()

@@ -68,7 +68,7 @@ def everything(residuals):
     return np.ones(residuals.shape, dtype=np.bool_)
 
 
-def test_normal_absent_and_identical_residuals():
+def test_normal_few_absent_and_identical_residuals():
     noise = ResidualNoise(GRID[:, None] * np.array([0.5, 2.0]), np.eye(2))
     z = normals(1000, 2)
     np.testing.assert_allclose(noise(z), z * [0.5, 2.0], atol=1e-12)
@@ -80,6 +80,16 @@ def test_normal_absent_and_identical_residuals():
     truth = np.column_stack([one, one])
     drawn = ResidualNoise.from_residuals(truth, everything(truth), np.ones(2))(normals(100, 2))
     np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=0.01)
+    truth = normals(150, 2)
+    noise = ResidualNoise.from_residuals(truth, everything(truth), np.array([1.0, 3.0]))
+    np.testing.assert_allclose(noise.quantiles, GRID[:, None] * [1.0, 3.0])
+    many = np.abs(normals(1000, 2, 3))
+    free = everything(many)
+    free[100:, 1] = False
+    noise = ResidualNoise.from_residuals(many, free, np.array([1.0, 3.0]))
+    np.testing.assert_allclose(noise.quantiles[:, 1], GRID * 3.0)
+    assert noise.quantiles[0, 0] > -1
+    assert np.array_equal(noise.mixing, np.eye(2))
 
 
 def test_skew_and_correlation_come_back():
@@ -93,19 +103,6 @@ def test_skew_and_correlation_come_back():
     assert skew(drawn[:, 0]) > 2
     assert np.corrcoef(np.log(drawn[:, 0] - drawn[:, 0].min() + 1e-3), drawn[:, 1])[0, 1] > 0.7
     assert drawn.mean(axis=0) == pytest.approx([0, 0], abs=0.05)
-
-
-def test_few_residuals_and_limits():
-    truth = normals(150, 2)
-    noise = ResidualNoise.from_residuals(truth, everything(truth), np.array([1.0, 3.0]))
-    np.testing.assert_allclose(noise.quantiles, GRID[:, None] * [1.0, 3.0])
-    many = np.abs(normals(1000, 2, 3))
-    free = everything(many)
-    free[100:, 1] = False
-    noise = ResidualNoise.from_residuals(many, free, np.array([1.0, 3.0]))
-    np.testing.assert_allclose(noise.quantiles[:, 1], GRID * 3.0)
-    assert noise.quantiles[0, 0] > -1
-    assert np.array_equal(noise.mixing, np.eye(2))
 
 
 def test_a_fitted_model_scatters_as_its_validation_episodes(tmp_path):

@@ -74,7 +74,7 @@ def test_more_padding_changes_nothing(model, batch, horizon):
         np.testing.assert_allclose(long[:, : batch.horizon + 1][live(batch)], short[live(batch)], **TIGHT)
 
 
-def test_a_patient_alone_is_the_patient_in_a_batch(model, batch):
+def test_a_patient_alone_or_cut_to_one_action_is_the_patient_in_a_batch(model, batch):
     together = answers(model, batch)
     shuffled = np.random.default_rng(0).permutation(len(batch))
     mixed = answers(model, batch.take(shuffled))
@@ -83,6 +83,9 @@ def test_a_patient_alone_is_the_patient_in_a_batch(model, batch):
     for i in range(0, len(batch), 7):
         for whole, alone in zip(together, answers(model, batch.take(np.array([i]))), strict=True):
             np.testing.assert_allclose(alone[0], whole[i], **TIGHT)
+    one = replace(batch, obs=batch.obs[:, :2], actions=batch.actions[:, :1], lengths=np.ones(50, dtype=np.int64))
+    for short, whole in zip(answers(model, one), answers(model, batch), strict=True):
+        np.testing.assert_allclose(short, whole[:, :2], **TIGHT)
 
 
 @pytest.mark.parametrize("t", [0, 3, 7])
@@ -131,12 +134,6 @@ def test_what_is_foreseen_of_one_action_is_what_is_predicted_for_it(model, batch
     assert (outcome.dtype, end.dtype) == (np.float32, np.float32)
     np.testing.assert_allclose(outcome, predicted[rows, actions], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(end, ends[rows, actions], atol=1e-5)
-
-
-def test_episodes_of_one_action(model, batch):
-    one = replace(batch, obs=batch.obs[:, :2], actions=batch.actions[:, :1], lengths=np.ones(50, dtype=np.int64))
-    for short, whole in zip(answers(model, one), answers(model, batch), strict=True):
-        np.testing.assert_allclose(short, whole[:, :2], **TIGHT)
 
 
 def test_predictions_and_courses_stay_inside_the_bounds(model, batch):

@@ -93,9 +93,8 @@ def test_lines_in_messages_are_lines_of_the_file(tmp_path: Path) -> None:
 
 
 def test_every_cell_is_parsed_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = stays(*[2] * 6).assign(
-        x=[float(i * i) for i in range(18)]
-    )  # numbers are parsed cell by cell, words by word
+    # Numbers are parsed cell by cell, words by word.
+    frame = stays(*[2] * 6).assign(x=[float(i * i) for i in range(18)])
     asked: list[object] = []
     real = sheets.number
     monkeypatch.setattr(sheets, "number", lambda cell: asked.append(cell) or real(cell))

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from small_tables import stays
+from small_tables import COLUMNS, stays
 
 from cirl_gym.tables.columns import TableColumns, infer_columns
 
@@ -12,12 +12,10 @@ def halved(frame: pd.DataFrame) -> pd.Series:
     return frame["stay_id"].map(lambda stay: str(int(stay) // 2))
 
 
-def test_a_plain_table_needs_no_option() -> None:
-    want = TableColumns("stay_id", "bin", "action", ("x", "y"), None, "terminated", "truncated")
-    assert infer_columns(stays(3, 2)) == want
-    renamed = stays(3, 2).rename(
-        columns={"stay_id": "Stay-ID", "bin": "Bin", "action": "drug", "truncated": "Truncated"}
-    )
+def test_a_plain_table_needs_no_option_and_a_given_column_is_taken_at_its_word() -> None:
+    assert infer_columns(stays(3, 2)) == COLUMNS
+    names = {"stay_id": "Stay-ID", "bin": "Bin", "action": "drug", "truncated": "Truncated"}
+    renamed = stays(3, 2).rename(columns=names)
     assert infer_columns(renamed) == TableColumns("Stay-ID", "Bin", "drug", ("x", "y"), None, "terminated", "Truncated")
     assert infer_columns(stays(2, 2, last_action=True)).action == "action"
     # A few broken ids are named when the table is read, and not by asking for columns that are plain.
@@ -27,9 +25,6 @@ def test_a_plain_table_needs_no_option() -> None:
     frame.loc[10, "bin"] = frame.loc[9, "bin"]
     frame.loc[5, "x"] = "high"
     assert infer_columns(frame) == infer_columns(stays(2, 2))
-
-
-def test_a_given_column_is_taken_at_its_word() -> None:
     got = infer_columns(stays(3, 2), id="x", time="y", features=["bin"], group="stay_id")
     assert got == TableColumns("x", "y", "action", ("bin",), "stay_id", "terminated", "truncated")
     with pytest.raises(ValueError, match="the table has no column 'drug'; its columns are 'stay_id'"):

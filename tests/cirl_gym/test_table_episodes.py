@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from small_tables import put, stays
+from small_tables import COLUMNS, put, stays
 
 from cirl_gym.tables import TableColumns, TableOptions
 from cirl_gym.tables.episodes import carry_forward
@@ -14,13 +14,10 @@ from cirl_gym.tables.read import PreparedTable, from_dataframe, prepare_table, s
 NAN = float("nan")
 
 
-def test_carrying_forward_stays_in_the_episode_and_never_goes_back() -> None:
+def test_carrying_forward_stays_in_the_episode_and_a_gap_at_the_start_is_filled_by_the_median_of_readings() -> None:
     obs = np.array([[[NAN], [1], [NAN], [NAN], [4]], [[NAN], [NAN], [7], [NAN], [NAN]]])
     want = np.array([[[NAN], [1], [1], [1], [4]], [[NAN], [NAN], [7], [7], [7]]])
     np.testing.assert_array_equal(carry_forward(obs), want)
-
-
-def test_a_gap_at_the_start_is_filled_by_the_median_of_readings_not_of_carried_ones() -> None:
     frame = put(put(stays(2, 2, 2), 5, "x", ""), 6, "x", "NA")  # stay 001: x missing at bins 0 and 1, 12 at bin 2
     batch, report = from_dataframe(frame)
     # The readings left are 0 1 2, 12, 20 21 22: median 12. The last one of stay 000 is 2.
@@ -53,8 +50,7 @@ def test_readings_out_of_range_become_missing_with_a_count_per_side_before_means
     assert batch.obs[:, :, 0].tolist() == [[0, 0, 0, 3], [7, 11, 12, 0]]
     assert any("x: 0 empty, 1 below and 2 above the plausible range" in line for line in report.lines())
     frame = pd.concat([stays(2, 1), put(stays(2, 1), 3, "x", "1e7").loc[[3]]])
-    columns = TableColumns("stay_id", "bin", "action", ("x", "y"), None, "terminated", "truncated")
-    batch, report = from_dataframe(frame, columns, TableOptions(duplicates="mean", ranges={"x": (0, 100)}))
+    batch, report = from_dataframe(frame, COLUMNS, TableOptions(duplicates="mean", ranges={"x": (0, 100)}))
     assert batch.obs[0, :, 0].tolist() == [0, 1, 2]
     assert (report.rows.merged, report.features[0].above) == (1, 0)
 
@@ -66,9 +62,7 @@ def test_a_lagged_feature_moves_to_the_next_row_and_one_without_readings_is_refu
     assert batch.obs[..., 0].tolist() == [[0, 1, 2], [10, 11, 0]]
     assert (report.features[1].empty, report.features[1].filled) == (2, 2)
     with pytest.raises(ValueError, match="column 'x' has no reading in the training episodes: leave it out of --feat"):
-        from_dataframe(
-            stays(2, 1).assign(x=""), TableColumns("stay_id", "bin", "action", ("x", "y"), truncated="truncated")
-        )
+        from_dataframe(stays(2, 1).assign(x=""), COLUMNS)
 
 
 AGED = TableColumns("stay_id", "bin", "action", ("x", "age", "y"), None, "terminated", "truncated", ("age",))
@@ -126,7 +120,7 @@ def prepare(frame: pd.DataFrame, seed: int = 0, **options: bool) -> PreparedTabl
     return prepare_table(frame, options=TableOptions(**options), rng=np.random.default_rng(seed))
 
 
-def test_a_split_is_by_patient_and_loses_nobody() -> None:
+def test_a_split_is_by_patient_loses_nobody_and_names_actions_training_never_sees() -> None:
     frame = cohort()
     table = prepare(frame)
     parts = (table.train, table.validation, table.test)
@@ -141,6 +135,11 @@ def test_a_split_is_by_patient_and_loses_nobody() -> None:
         assert np.array_equal(part.obs[..., 1], same.obs[:, : part.horizon + 1, 1])  # y has no gap
         assert np.array_equal(part.lengths, same.lengths)
         assert part.horizon == part.lengths.max()
+    test = prepare(frame).test
+    row = frame[(frame["stay_id"] == test.ids[0]) & (frame["action"] != "")].index[0]
+    table = prepare(put(frame, row, "action", "9"))
+    assert table.train.action_names == table.test.action_names == ("0", "1", "9")
+    assert "action '9' is never taken in the training episodes" in table.report.warnings
 
 
 def test_changing_test_patients_changes_nothing_in_training() -> None:
@@ -178,15 +177,6 @@ def test_a_split_has_its_sizes_and_depends_on_the_generator_alone() -> None:
     assert prepare(frame).test == prepare(frame).test
     assert prepare(frame).test.ids != prepare(frame, seed=1).test.ids
     assert set(prepare(frame.iloc[::-1]).test.ids) == set(prepare(frame).test.ids)
-
-
-def test_an_action_that_training_never_sees_is_reported() -> None:
-    frame = cohort()
-    test = prepare(frame).test
-    row = frame[(frame["stay_id"] == test.ids[0]) & (frame["action"] != "")].index[0]
-    table = prepare(put(frame, row, "action", "9"))
-    assert table.train.action_names == table.test.action_names == ("0", "1", "9")
-    assert "action '9' is never taken in the training episodes" in table.report.warnings
 
 
 def noisy(n: int = 60, seed: int = 0) -> pd.DataFrame:
@@ -247,9 +237,6 @@ def test_fingerprints_of_patients_and_rare_actions_do_not_count_as_giving_away()
     frame = stays(*[4] * 80)
     frame.loc[frame["action"] != "", "action"] = "0"
     assert from_dataframe(put(frame, 2, "action", "1"))[1].warnings == ()
-
-
-def test_told_by_asks_the_other_half() -> None:
     half = np.array([False] * 4 + [True] * 4)
     actions = np.array([0, 0, 1, 1] * 2)
     assert told_by(np.array([1.0, 1, 2, 2] * 2), actions, half) == 1

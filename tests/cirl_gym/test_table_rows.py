@@ -28,15 +28,9 @@ def two(*lengths: int) -> pd.DataFrame:
 def test_combinations_by_hand_in_the_users_order_numbers_sorted() -> None:
     # Stay 0: t = 0, 1, 2: (no, 0), (yes, 1), (no, 2). Stay 1: (yes, 0), (no, 1), (no, 2).
     batch, report = from_dataframe(two(3, 3), BOTH)
-    assert batch.action_names == (
-        "drug=no, air=0",
-        "drug=no, air=1",
-        "drug=no, air=2",
-        "drug=yes, air=0",
-        "drug=yes, air=1",
-    )
-    assert batch.actions.tolist() == [[0, 4, 2], [3, 1, 2]]
     pairs = [("no", "0"), ("no", "1"), ("no", "2"), ("yes", "0"), ("yes", "1")]
+    assert batch.action_names == tuple(f"drug={drug}, air={air}" for drug, air in pairs)
+    assert batch.actions.tolist() == [[0, 4, 2], [3, 1, 2]]
     assert report.actions == tuple({"drug": drug, "air": air} for drug, air in pairs)
     said = "5 actions, the combinations that were taken: drug=no, air=0; drug=no, air=1; "
     assert any(line.startswith(said) for line in report.lines())
@@ -53,9 +47,8 @@ def test_combinations_by_hand_in_the_users_order_numbers_sorted() -> None:
     assert not any("combinations" in line for line in report.lines())
     table = prepare_table(two(3, 3, 3, 3), BOTH, rng=np.random.default_rng(0))
     assert table.action_map == table.report.actions
-    assert [", ".join(f"{k}={v}" for k, v in entry.items()) for entry in table.action_map] == list(
-        table.train.action_names
-    )
+    names = tuple(", ".join(f"{k}={v}" for k, v in entry.items()) for entry in table.action_map)
+    assert names == table.train.action_names
 
 
 @pytest.mark.parametrize(("line", "column", "other"), [(2, "drug", "air"), (3, "air", "drug")])
@@ -98,13 +91,21 @@ def test_a_feature_that_gives_one_of_two_decisions_away_is_named() -> None:
     assert [text for text in report.warnings if "feature 'x' equals the action of its own row" in text]
 
 
-def test_identical_rows_collapse_with_a_count() -> None:
+def test_identical_rows_collapse_with_a_count_and_the_last_of_them_is_the_last_of_the_file() -> None:
     frame = stays(2, 1)
     twice = pd.concat([frame, frame.loc[[3, 4]].replace({"x": {"1": "1.0"}}), frame.loc[[4]]])
     batch, report = from_dataframe(twice, COLUMNS)
     assert batch == from_dataframe(frame, COLUMNS)[0]
     assert from_dataframe(pd.concat([frame] * 3))[1].rows.identical == 10
     assert (report.rows.read, report.rows.identical, report.rows.used) == (8, 3, 5)
+    frame = twice_measured()
+    frame = pd.concat([frame, frame.loc[[3]]])  # x was 1, 4, 7 and is 1 again
+    batch, report = from_dataframe(frame, COLUMNS, TableOptions(duplicates="last"))
+    assert batch.obs[0, 1].tolist() == [1, -1]
+    assert (report.rows.identical, report.rows.merged) == (1, 2)
+    frame = pd.concat([stays(2, 1), put(stays(2, 1), 3, "action", "0").loc[[3]]])
+    with pytest.raises(ValueError, match="id '000', line 3: the action or the end differs from that of line 3"):
+        from_dataframe(frame, COLUMNS, TableOptions(duplicates="mean"))
 
 
 def twice_measured() -> pd.DataFrame:
@@ -130,14 +131,3 @@ def test_a_rule_settles_conflicting_rows_with_a_count(rule: Any, x: float, y: fl
     assert (report.rows.identical, report.rows.merged) == (0, 2)
     assert report.features[1].carried == (rule == "last")
     assert np.array_equal(batch.obs[1:], from_dataframe(stays(2, *[1] * 25))[0].obs[1:])
-
-
-def test_the_last_of_identical_rows_is_the_last_of_the_file_and_actions_have_no_mean() -> None:
-    frame = twice_measured()
-    frame = pd.concat([frame, frame.loc[[3]]])  # x was 1, 4, 7 and is 1 again
-    batch, report = from_dataframe(frame, COLUMNS, TableOptions(duplicates="last"))
-    assert batch.obs[0, 1].tolist() == [1, -1]
-    assert (report.rows.identical, report.rows.merged) == (1, 2)
-    frame = pd.concat([stays(2, 1), put(stays(2, 1), 3, "action", "0").loc[[3]]])
-    with pytest.raises(ValueError, match="id '000', line 3: the action or the end differs from that of line 3"):
-        from_dataframe(frame, COLUMNS, TableOptions(duplicates="mean"))

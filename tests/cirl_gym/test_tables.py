@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -33,11 +34,8 @@ def test_a_small_table_becomes_the_batch_one_would_write_by_hand_actions_beside_
     frame = pd.DataFrame({"id": "p", "t": [0, 1, 2, 3], "x": [0, 1, 2, 3], "a": ["10", "11", "12", ""]})
     batch, _ = Batch.from_dataframe(frame, COLUMNS, CUT)
     chosen = [batch.action_names[a] for a in batch.actions[0]]
-    assert list(zip(batch.obs[0, :-1, 0], chosen, batch.next_obs[0, :, 0], strict=True)) == [
-        (0, "10", 1),
-        (1, "11", 2),
-        (2, "12", 3),
-    ]
+    steps = zip(batch.obs[0, :-1, 0], chosen, batch.next_obs[0, :, 0], strict=True)
+    assert list(steps) == [(0, "10", 1), (1, "11", 2), (2, "12", 3)]
 
 
 @pytest.mark.parametrize(
@@ -177,19 +175,12 @@ def test_a_table_without_last_observations_loses_one_action_per_id_with_a_count(
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_the_user_says_how_episodes_end_if_the_table_does_not(end: str) -> None:
-    batch, report = from_dataframe(stays(2, 1, flags=False), options=TableOptions(end=end))  # type: ignore[arg-type]
+def test_the_user_says_how_episodes_end_if_the_table_does_not_and_one_flag_column_is_enough(end: Any) -> None:
+    batch, report = from_dataframe(stays(2, 1, flags=False), options=TableOptions(end=end))
     assert batch.terminated.tolist() == [end == "terminated"] * 2
-    assert report.end == end
-    assert report.as_dict()["end"] == end
-
-
-def test_one_flag_column_is_enough() -> None:
-    for flag, want in (("terminated", [True, False]), ("truncated", [True, False])):
-        other = "truncated" if flag == "terminated" else "terminated"
-        batch, report = from_dataframe(stays(2, 1).drop(columns=other))
-        assert batch.terminated.tolist() == want
-        assert report.end == "flags"
+    assert report.end == report.as_dict()["end"] == end
+    batch, report = from_dataframe(stays(2, 1).drop(columns=end))
+    assert (batch.terminated.tolist(), report.end) == ([True, False], "flags")
     # Flags may be empty before the last row.
     frame = stays(2, 1)
     frame.loc[frame["action"] != "", ["terminated", "truncated"]] = ""

@@ -349,6 +349,7 @@ class TestCommand:
             assert (ran[-1].model, ran[-1].outcome) == ("mb_x", outcome)
         assert main([*table, "--model", "crn", "--model-config", "t/tuning.json"]) == 2
         assert "holds settings of 'mb_x', --model asks for 'crn'" in capsys.readouterr().err
+        assert get_args(get_type_hints(TuneOptions)["model"]) == get_args(NetworkKind)
 
     def test_a_table_is_split_as_explain_splits_it(self, tiny_tuning, capsys):
         write("table.csv", icu_stays())
@@ -370,9 +371,6 @@ class TestCommand:
         confounded(30)[0].save("batch.npz")
         assert main(["tune", "batch.npz", *options]) == 2
         assert words in capsys.readouterr().err
-
-    def test_the_models_of_the_command_line_are_those_that_have_a_search(self):
-        assert get_args(get_type_hints(TuneOptions)["model"]) == get_args(NetworkKind)
 
 
 def test_real_networks_are_tuned_the_same_twice(tmp_path):

@@ -20,13 +20,12 @@ TRAIN, VALIDATION = linear_system(60, 0, noise=1.0), linear_system(20, 1, noise=
 def brief(epochs: int, base: bool = True) -> OutcomeModelConfig:
     """So many epochs of small batches; `base`: a network corrects the linear law."""
     training = TrainingConfig(epochs=epochs, batch_size=32, learning_rate=0.01)
+    few = replace(training, epochs=min(epochs, 5))
     return replace(
         OutcomeModelConfig.quick(),
         base=base,
         crn=CRNConfig(training=training),
-        rmsn=RMSNConfig(
-            training=training, propensity=PropensityConfig(training=replace(training, epochs=min(epochs, 5)))
-        ),
+        rmsn=RMSNConfig(training=training, propensity=PropensityConfig(training=few)),
         mb_h=RNNConfig(training=training),
         mb_x=MLPConfig(training=training),
     )

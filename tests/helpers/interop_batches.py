@@ -111,22 +111,12 @@ def _of_imitation(batch: Batch, weights: list[float], shown: bool) -> Steps:
 def _of_d3rlpy(batch: Batch, weights: list[float], shown: bool) -> Steps:
     pytest.importorskip("d3rlpy")
     data = to_d3rlpy(batch, unit_map(batch), weights, previous_action=shown)
-    found = []
-    for e in data.episodes:
-        picked = [data.transition_picker(e, t) for t in range(e.transition_count)]
-        found.append(
-            [
-                (
-                    p.observation.tolist(),
-                    int(p.action[0]),
-                    float(p.reward[0]),
-                    p.next_observation.tolist(),
-                    p.terminal == 1,
-                )
-                for p in picked
-            ]
-        )
-    return found
+
+    def step(p: Any) -> tuple[list[float], int, float, list[float], bool]:
+        seen, after = p.observation.tolist(), p.next_observation.tolist()
+        return seen, int(p.action[0]), float(p.reward[0]), after, p.terminal == 1
+
+    return [[step(data.transition_picker(e, t)) for t in range(e.transition_count)] for e in data.episodes]
 
 
 def _of_table(batch: Batch, weights: list[float], shown: bool) -> Steps:

@@ -74,15 +74,7 @@ def random_model(kind: str, seed: int = 0) -> LearnedModel | EnsembleModel:
     window = Window(1 if kind == "mb_x" else 3, 2, 3)
     law = LinearLaw(window, rng.normal(size=2), 0.3 * rng.normal(size=(window.size, 2)), rng.normal(size=(3, 2)))
     scaler = Scaler(np.array([0.5, -0.5]), np.array([2.0, 3.0]))
-    spec = OutcomeSpec(
-        ("x", "y"),
-        3,
-        np.full(2, -50.0),
-        np.full(2, 50.0),
-        np.array([0.1, 0.2]),
-        np.full(2, -np.inf),
-        np.full(2, np.inf),
-    )
+    spec = OutcomeSpec(("x", "y"), 3, *np.array([[-50.0] * 2, [50.0] * 2, [0.1, 0.2], [-np.inf] * 2, [np.inf] * 2]))
     lines = EndLines(np.array([-5.0, -np.inf]), np.array([np.inf, 9.0]), spec.noise_scale, scaler)
     with seeded(seed):
         head = end_network("network", lines.width + 3, 4)
