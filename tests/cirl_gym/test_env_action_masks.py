@@ -10,21 +10,21 @@ import shutil
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import IDS, assert_refused, assert_same, drive, native, new_gymnasium
+from env_runs import IDS, MODES, assert_refused, assert_same, drive, native, new_gymnasium
 from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+from stable_baselines3.common.env_checker import check_env as check_sb3
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.envs.counterfactual import PACKAGED, CounterfactualEnv
 from cirl_gym.envs.tumour import TumourEnv
 from cirl_gym.outcome_models.masked import MaskedModel
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.wrappers.history import HistoryObservation
+from cirl_gym.wrappers.history import HistoryObservation, HistoryVectorObservation
 from cirl_gym.wrappers.learned_reward import LearnedReward
 
-MODES = list(getattr(gym.vector, "AutoresetMode", ()))  # Gymnasium below 1.1 has none, nor the native vector forms
 pytestmark = pytest.mark.filterwarnings("ignore:.*to get variables from other wrappers")  # Gymnasium below 1.0
 TOO_HIGH = "1 when Above(side_effects, 2)"
 NEVER = "1 when Above(side_effects, 1000)"
@@ -181,9 +181,6 @@ def test_copies_and_specs_keep_the_rules(env_id):
 
 @pytest.mark.parametrize("make", [TumourEnv, CounterfactualEnv])
 def test_gymnasiums_and_stable_baselines_checkers_pass(make):
-    from gymnasium.utils.env_checker import check_env
-    from stable_baselines3.common.env_checker import check_env as check_sb3
-
     forbid = ["1 when Above(side_effects, 0.5)"]
     env = make(forbid=forbid)
     check_env(obedient(env), skip_render_check=True)
@@ -202,7 +199,6 @@ def test_wrappers_are_seen_through(env_id):
 @new_gymnasium
 def test_vector_wrappers_are_seen_through_by_our_form_for_stable_baselines():
     from agents.sb3_vec_env import NativeVecEnv
-    from cirl_gym.wrappers.history import HistoryVectorObservation
 
     wrapped = HistoryVectorObservation(native("CIRLTumour-v0", "SameStep", patient=(30, 4), forbid=[TOO_HIGH]))
     env = NativeVecEnv(wrapped)
@@ -210,18 +206,6 @@ def test_vector_wrappers_are_seen_through_by_our_form_for_stable_baselines():
     assert is_masking_supported(env)
     assert get_action_masks(env).tolist() == [[True, False]] * 3
     assert not is_masking_supported(NativeVecEnv(HistoryVectorObservation(native("CIRLTumour-v0", "SameStep"))))
-
-
-def test_worker_processes_are_asked():
-    workers = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "spawn"}}
-    arguments = {"patient": (30, 4), "forbid": [TOO_HIGH]}
-    env = make_vec_env("cirl_gym:CIRLTumour-v0", 2, seed=7, env_kwargs=arguments, **workers)
-    try:
-        env.reset()
-        assert is_masking_supported(env)
-        assert get_action_masks(env).tolist() == [[True, False]] * 2
-    finally:
-        env.close()
 
 
 @pytest.mark.parametrize(

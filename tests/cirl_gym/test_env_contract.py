@@ -19,19 +19,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from env_runs import (
-    CHANCES,
-    IDS,
-    assert_refused,
-    assert_same,
-    assert_single_courses,
-    copied,
-    cut,
-    episode,
-    native,
-    new_gymnasium,
-)
+from env_runs import IDS, AutoresetMode, assert_refused, assert_same, copied, episode, native, new_gymnasium
 from sb3_contrib import RecurrentPPO
+from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from scripted import Scripted
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -41,67 +31,53 @@ from cirl_gym import CounterfactualWorld, TumourWorld, rollout
 from cirl_gym.outcome_models.oracle import OracleModel
 
 ROOT = Path(__file__).parents[2]
-AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The built wheel, unpacked."""
+def test_the_wheel_registers_with_no_other_import_and_holds_every_file_that_is_read(tmp_path):
     if not (ROOT / "cirl_gym").exists():
         pytest.skip("needs the source tree")
-    folder = tmp_path_factory.mktemp("wheel")
-    kept = ("cirl_gym", "agents", "irl")
-    for name in kept:
-        shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    packages, installed = ("cirl_gym", "agents", "irl"), tmp_path / "installed"
+    for name in packages:
+        shutil.copytree(ROOT / name, tmp_path / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "source")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder]
-    subprocess.run([*build, folder / "source"], check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    zipfile.ZipFile(built).extractall(folder / "installed")
-    return folder / "installed"
+        shutil.copy(ROOT / name, tmp_path / "source")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path]
+    subprocess.run([*build, tmp_path / "source"], check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(built).extractall(installed)
 
+    def files(root):
+        paths = (path for name in packages for path in (root / name).rglob("*"))
+        return {path.relative_to(root) for path in paths if path.is_file() and "__pycache__" not in path.parts}
 
-def run_elsewhere(code, installed, cwd):
-    """Run code with the unpacked wheel, outside the source tree, with warnings as errors."""
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_the_wheel_registers_with_no_other_import(wheel, tmp_path, env_id):
-    code = f"""
+    assert files(installed) == files(ROOT)
+    for env_id in IDS:
+        code = f"""
 import gymnasium
 env = gymnasium.make("cirl_gym:{env_id}")
 env.reset(seed=0)
 env.step(1)
 import cirl_gym, importlib
-assert cirl_gym.__file__.startswith({str(wheel)!r}), cirl_gym.__file__
+assert cirl_gym.__file__.startswith({str(installed)!r}), cirl_gym.__file__
 importlib.reload(cirl_gym)
 gymnasium.make("{env_id}").reset(seed=0)
 """
-    assert run_elsewhere(code, wheel, tmp_path) == ""
-
-
-def test_the_wheel_holds_every_file_that_is_read(wheel):
-    def files(root):
-        kept = (path for name in ("cirl_gym", "agents", "irl") for path in (root / name).rglob("*"))
-        return {path.relative_to(root) for path in kept if path.is_file() and "__pycache__" not in path.parts}
-
-    assert files(wheel) == files(ROOT)
+        # With warnings as errors.
+        command, environment = [sys.executable, "-W", "error", "-c", code], {**os.environ, "PYTHONPATH": str(installed)}
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_spawned_workers_of_stable_baselines_find_it(env_id):
+def test_spawned_workers_of_stable_baselines_find_it_and_are_asked_for_masks(env_id):
     workers = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "spawn"}}
-    env = make_vec_env(f"cirl_gym:{env_id}", 2, seed=7, **workers)
+    rules = {"forbid": ["1 when Above(side_effects, 2)"]}
+    env = make_vec_env(f"cirl_gym:{env_id}", 2, seed=7, env_kwargs=rules, **workers)
     try:
         obs = env.reset()
-        assert env.step(np.array([1, 0]))[0].shape == (2, 4)
+        assert is_masking_supported(env)
+        assert get_action_masks(env).tolist() == [[True, row[1] <= 2] for row in obs]
+        assert env.step(np.array([0, 0]))[0].shape == (2, 4)
     finally:
         env.close()
     for i in range(2):
@@ -282,21 +258,6 @@ def test_contradicting_limits_are_refused_by_name():
         gym.make("CIRLCounterfactual-v0", horizon=12, max_episode_steps=50)
     with pytest.raises(ValueError, match="at least 1"):
         gym.make("CIRLCounterfactual-v0", max_episode_steps=0)
-
-
-@new_gymnasium
-@pytest.mark.parametrize("mode", list(AutoresetMode or ())[:2])
-@pytest.mark.parametrize(("vectorization_mode", "more"), [("sync", {}), ("async", {"context": "spawn"})])
-def test_cut_trajectories_are_those_of_single_environments(vectorization_mode, more, mode):
-    chosen = {"autoreset_mode": mode, **more}
-    env = gym.make_vec("cirl_gym:CIRLTumour-v0", 3, vectorization_mode, vector_kwargs=chosen)
-    actions = (np.random.default_rng(1).random((60, 3)) < CHANCES).astype(np.int64)
-    try:
-        found, used = cut(env, actions, mode)
-    finally:
-        env.close()
-    assert all(len({len(seen) for seen in episodes}) > 1 for episodes in found[:2])
-    assert_single_courses("CIRLTumour-v0", found, used)
 
 
 # One frozen trajectory per environment: a change here is a change of the environment and needs a new id.

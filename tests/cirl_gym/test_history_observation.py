@@ -8,7 +8,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import IDS, assert_same, copied, drive, episode, native, new_gymnasium, sync
+from env_runs import IDS, MODES, AutoresetMode, assert_same, copied, drive, episode, native, new_gymnasium, sync
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
@@ -16,11 +16,9 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 from cirl_gym import TumourParameters
 from cirl_gym.envs.tumour import TumourEnv
-from cirl_gym.wrappers.history import HistoryObservation
+from cirl_gym.wrappers.history import HistoryObservation, HistoryVectorObservation
 
 QUIET = TumourParameters(tumour_noise=0.0, side_noise=0.0)
-AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
-MODES = list(AutoresetMode or ())
 OF_ANY_WRAPPER = ("ignore:.*different from the unwrapped version", "ignore:.*to get variables from other wrappers")
 """What Gymnasium's checker warns of."""
 
@@ -199,18 +197,13 @@ def test_ppo_trains_on_it(form):
 
 @new_gymnasium
 class TestVector:
-    def wrapped(self, env, **arguments):
-        from cirl_gym.wrappers.history import HistoryVectorObservation
-
-        return HistoryVectorObservation(env, **arguments)
-
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("form", ["flat", "dict"])
     @pytest.mark.parametrize("observation", ["flat", "dict"])
     @pytest.mark.parametrize("env_id", IDS)
     def test_is_the_single_form_row_by_row(self, env_id, observation, form, mode):
         arguments = {"observation": observation, "max_episode_steps": 12}
-        ours = self.wrapped(native(env_id, mode, **arguments), form=form)
+        ours = HistoryVectorObservation(native(env_id, mode, **arguments), form=form)
         single = sync(env_id, mode, wrappers=[partial(HistoryObservation, form=form)], **arguments)
         assert ours.single_observation_space == single.single_observation_space
         assert ours.observation_space == single.observation_space
@@ -224,7 +217,7 @@ class TestVector:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_gymnasiums_own_vector_environment_can_be_wrapped(self, mode):
-        ours = self.wrapped(sync("CIRLTumour-v0", mode, max_episode_steps=5), length=3)
+        ours = HistoryVectorObservation(sync("CIRLTumour-v0", mode, max_episode_steps=5), length=3)
         single = sync("CIRLTumour-v0", mode, wrappers=[partial(HistoryObservation, length=3)], max_episode_steps=5)
         for a, b in zip(drive(ours, 14), drive(single, 14), strict=True):
             assert_same(a[0], b[0])
@@ -232,12 +225,12 @@ class TestVector:
 
     def test_the_limit_asked_for_decides_the_length(self):
         for limit, length in (({}, 21), ({"max_episode_steps": 30}, 31)):
-            assert self.wrapped(native("CIRLTumour-v0", AutoresetMode.DISABLED, **limit)).length == length
+            assert HistoryVectorObservation(native("CIRLTumour-v0", AutoresetMode.DISABLED, **limit)).length == length
         with pytest.raises(ValueError, match="states no max_episode_steps"):
-            self.wrapped(native("CIRLTumour-v0", AutoresetMode.DISABLED, max_episode_steps=-1))
+            HistoryVectorObservation(native("CIRLTumour-v0", AutoresetMode.DISABLED, max_episode_steps=-1))
 
     def test_rows_outside_the_mask_keep_their_histories(self):
-        env = self.wrapped(native("CIRLTumour-v0", AutoresetMode.DISABLED, n=2), form="dict")
+        env = HistoryVectorObservation(native("CIRLTumour-v0", AutoresetMode.DISABLED, n=2), form="dict")
         env.reset(seed=0)
         before = env.step(np.array([1, 1]))[0]
         after = env.reset(options={"reset_mask": np.array([True, False])})[0]
@@ -250,7 +243,7 @@ class TestVector:
         given = []
         step = inner.step
         inner.step = lambda actions: given.append(step(actions)) or given[-1]
-        env = self.wrapped(inner)
+        env = HistoryVectorObservation(inner)
         env.reset(seed=0)
         infos = env.step(np.array([1]))[-1]
         assert given[0][-1]["final_obs"][0].shape == (4,)
@@ -258,7 +251,7 @@ class TestVector:
 
     @copied
     def test_a_copy_goes_on_as_the_original(self, copied):
-        env = self.wrapped(native("CIRLTumour-v0", AutoresetMode.SAME_STEP, max_episode_steps=3))
+        env = HistoryVectorObservation(native("CIRLTumour-v0", AutoresetMode.SAME_STEP, max_episode_steps=3))
         drive(env, 4)
         other = copied(env)
         for _ in range(4):
@@ -267,7 +260,7 @@ class TestVector:
     def test_faults_are_named(self):
         env = native("CIRLCounterfactual-v0", AutoresetMode.SAME_STEP)
         with pytest.raises(ValueError, match="states no max_episode_steps"):
-            self.wrapped(env)
+            HistoryVectorObservation(env)
         env.metadata = {}
         with pytest.raises(ValueError, match="does not state its metadata"):
-            self.wrapped(env, length=3)
+            HistoryVectorObservation(env, length=3)

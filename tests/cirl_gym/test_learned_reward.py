@@ -12,20 +12,18 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import IDS, assert_same, drive, episode, native, new_gymnasium, sync
+from env_runs import IDS, MODES, AutoresetMode, assert_same, drive, episode, native, new_gymnasium, sync
 from gymnasium.utils.env_checker import check_env
 from sample_result import sample_fields
 
 import cirl_gym
 from cirl_gym import FeatureMap, TumourParameters
 from cirl_gym.envs.tumour import TumourEnv
-from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward, load_reward
+from cirl_gym.wrappers.learned_reward import LearnedReward, LearnedVectorReward, LinearReward, load_reward
 from irl.result.result import Result
 
 QUIET = TumourParameters(tumour_noise=0.0, side_noise=0.0)
 PACKAGED = Path(cirl_gym.__file__).parent / "packaged"
-AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
-MODES = list(AutoresetMode or ())
 OF_ANY_WRAPPER = ("ignore:.*different from the unwrapped version", "ignore:.*to get variables from other wrappers")
 """What Gymnasium's checker warns of."""
 RANGES = {"tumour": (10.0, 60.0), "side_effects": (0.0, 10.0)}
@@ -96,11 +94,15 @@ class TestFunction:
 
 
 class TestFile:
-    def test_a_folder_without_result(self, tmp_path):
+    def test_a_folder_without_result_or_with_one_that_is_no_object(self, tmp_path):
         (tmp_path / "config.json").write_text("{}")
         for folder in (tmp_path, tmp_path / "nowhere"):
             with pytest.raises(FileNotFoundError, match=r"result\.json does not exist: .* stopped before its end"):
                 load_reward(folder)
+        for content in ("", '{"schema": 1', "[1]", "\N{LATIN SMALL LETTER E WITH ACUTE}"):
+            (tmp_path / "result.json").write_bytes(content.encode("latin-1"))
+            with pytest.raises(ValueError, match=r"result\.json is not"):
+                load_reward(tmp_path)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -123,12 +125,6 @@ class TestFile:
         with pytest.raises(ValueError, match=message) as raised:
             load_reward(folder)
         assert str(folder / "result.json") in str(raised.value)
-
-    @pytest.mark.parametrize("content", ["", '{"schema": 1', "[1]", "\N{LATIN SMALL LETTER E WITH ACUTE}"])
-    def test_a_file_that_is_no_object(self, tmp_path, content):
-        (tmp_path / "result.json").write_bytes(content.encode("latin-1"))
-        with pytest.raises(ValueError, match=r"result\.json is not"):
-            load_reward(tmp_path)
 
 
 class TestSingle:
@@ -224,16 +220,11 @@ class TestSingle:
 
 @new_gymnasium
 class TestVector:
-    def wrapped(self, env, run):
-        from cirl_gym.wrappers.learned_reward import LearnedVectorReward
-
-        return LearnedVectorReward(env, run)
-
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("env_id", IDS)
     def test_is_the_single_form_row_by_row(self, env_id, mode, run):
         arguments = {"max_episode_steps": 12}
-        ours = self.wrapped(native(env_id, mode, **arguments), run)
+        ours = LearnedVectorReward(native(env_id, mode, **arguments), run)
         single = sync(env_id, mode, wrappers=[partial(LearnedReward, reward=run)], **arguments)
         paid, ended = set(), 0
         for a, b in zip(drive(ours, 45), drive(single, 45), strict=True):
@@ -248,12 +239,12 @@ class TestVector:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_gymnasiums_own_vector_environment_can_be_wrapped(self, mode, run):
-        ours = self.wrapped(sync("CIRLTumour-v0", mode, max_episode_steps=4), run)
-        native_too = self.wrapped(native("CIRLTumour-v0", mode, max_episode_steps=4), run)
+        ours = LearnedVectorReward(sync("CIRLTumour-v0", mode, max_episode_steps=4), run)
+        native_too = LearnedVectorReward(native("CIRLTumour-v0", mode, max_episode_steps=4), run)
         assert_same(drive(ours, 14), drive(native_too, 14))
 
     def test_the_step_that_only_resets_pays_nothing(self, run):
-        env = self.wrapped(native("CIRLTumour-v0", AutoresetMode.NEXT_STEP, n=1, max_episode_steps=1), run)
+        env = LearnedVectorReward(native("CIRLTumour-v0", AutoresetMode.NEXT_STEP, n=1, max_episode_steps=1), run)
         env.reset(seed=0)
         _, paid, _, truncated, infos = env.step(np.array([1]))
         assert truncated[0]
@@ -266,7 +257,7 @@ class TestVector:
 
     def test_rows_that_end_are_paid_for_their_last_outcome(self, run):
         inner = native("CIRLTumour-v0", AutoresetMode.SAME_STEP, n=1, parameters=QUIET, max_episode_steps=20)
-        env = self.wrapped(inner, run)
+        env = LearnedVectorReward(inner, run)
         # 48 grows by 2.5 without treatment: over the limit. 2 - 2.5 is cut at 0.
         env.reset(options={"patient": (48, 2)})
         _, paid, terminated, _, infos = env.step(np.array([0]))
@@ -279,17 +270,17 @@ class TestVector:
         env = native("CIRLTumour-v0", AutoresetMode.DISABLED)
         other = write_run(tmp_path / "other", ("age", "tumour"), ranges={"age": [0, 1], "tumour": [0, 1]})
         with pytest.raises(ValueError, match=r"only the reward has \['age'\]"):
-            self.wrapped(env, other)
+            LearnedVectorReward(env, other)
         different = gym.vector.SyncVectorEnv(
             [TumourEnv, lambda: TumourEnv(TumourParameters(tumour_max=60.0))], observation_mode="different"
         )
         with pytest.raises(ValueError, match="row 1 are scaled differently from those of row 0"):
-            self.wrapped(different, run)
+            LearnedVectorReward(different, run)
         with pytest.raises(ValueError, match="has no feature_map"):
-            self.wrapped(gym.make_vec("CartPole-v1", 2, "sync"), run)
+            LearnedVectorReward(gym.make_vec("CartPole-v1", 2, "sync"), run)
         step = env.step
         env.step = lambda actions: (*step(actions)[:4], {})
-        wrapped = self.wrapped(env, run)
+        wrapped = LearnedVectorReward(env, run)
         wrapped.reset(seed=0)
         with pytest.raises(ValueError, match=r"no info\['phi'\] of row 0"):
             wrapped.step(np.zeros(3, dtype=np.int64))

@@ -65,15 +65,6 @@ def test_the_observation_that_ended_the_episode_is_shown(patient, action, last):
     np.testing.assert_allclose([obs[:2] for obs in seen], plain, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_equals_the_equations_written_a_second_time(seed):
-    rng = random.Random(seed)
-    actions = [rng.randrange(2) for _ in range(20)]
-    patient = (rng.uniform(20, 40), rng.uniform(0, 4))
-    seen, _ = episode(TumourEnv(QUIET), actions, options={"patient": patient})
-    np.testing.assert_allclose([obs[:2] for obs in seen], plain_course(patient, actions), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 def test_returns_match_a_monte_carlo_of_the_equations(chance):
     env, rng = TumourEnv(), random.Random(1)

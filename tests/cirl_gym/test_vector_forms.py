@@ -7,19 +7,28 @@ import copy
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_runs import CHANCES, IDS, assert_refused, assert_same, assert_single_courses, copied, cut, drive, native, sync
+from env_runs import (
+    CHANCES,
+    IDS,
+    MODES,
+    AutoresetMode,
+    assert_refused,
+    assert_same,
+    assert_single_courses,
+    copied,
+    cut,
+    drive,
+    native,
+    sync,
+)
 from outcome_batches import linear_system, random_model
 
 from cirl_gym import TumourParameters
-from cirl_gym.envs.tumour import TumourEnv
+from cirl_gym.envs.tumour import TumourEnv, TumourVectorEnv
 
-AutoresetMode = getattr(gym.vector, "AutoresetMode", None)
 if AutoresetMode is None:
     pytest.skip("the native vector environments need gymnasium >= 1.1", allow_module_level=True)
 
-from cirl_gym.envs.tumour import TumourVectorEnv  # noqa: E402
-
-MODES = list(AutoresetMode)
 ARGUMENTS = {
     "CIRLTumour-v0": [
         {},
@@ -100,11 +109,19 @@ def test_weights_of_the_rows_hold_for_every_episode(env_id, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", IDS)
-def test_cut_into_episodes_it_is_the_single_environment(env_id, mode):
-    actions = (np.random.default_rng(1).random((60, 3)) < CHANCES).astype(np.int64)
-    found, used = cut(native(env_id, mode), actions, mode)
+@pytest.mark.parametrize(("env_id", "form"), [*((i, "native") for i in IDS), (IDS[0], "sync"), (IDS[0], "async")])
+def test_cut_into_episodes_it_is_the_single_environment(env_id, form, mode):
+    chosen = {"autoreset_mode": mode} | ({"context": "spawn"} if form == "async" else {})
+    if form == "native":
+        env = native(env_id, mode)
+    else:
+        env = gym.make_vec(f"cirl_gym:{env_id}", 3, form, vector_kwargs=chosen)
+    try:
+        found, used = cut(env, (np.random.default_rng(1).random((60, 3)) < CHANCES).astype(np.int64), mode)
+    finally:
+        env.close()
     assert all(len(episodes) >= 2 for episodes in found)
+    assert env_id != IDS[0] or all(len({len(seen) for seen in episodes}) > 1 for episodes in found[:2])
     assert_single_courses(env_id, found, used)
 
 

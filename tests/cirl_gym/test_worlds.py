@@ -7,26 +7,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scripted import Scripted, plain_returns
+from small_batches import batch_of
 
 from cirl_gym import CounterfactualWorld, TumourParameters, TumourWorld, rollout
-from cirl_gym.data.rollout import discounted, observation, returns
+from cirl_gym.data.rollout import act_along, discounted, observation, returns
 from cirl_gym.outcome_models.oracle import OracleModel
 
 W = np.array([-0.3, -0.7])
 PHI = TumourParameters().feature_map
 
 
-class Recorder(Scripted):
-    """Also remembers what it was shown."""
+class Recorder:
+    """Alternates, each second patient the other way, and keeps what it was shown; its memory is the number of calls."""
 
-    def __init__(self, chance, seed=0):
-        super().__init__(chance, seed)
+    def __init__(self):
         self.shown = []
 
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        self.shown.append((observation.copy(), state, episode_start.copy()))
-        actions, _ = super().predict(observation)
-        return actions, (np.full(1, len(self.shown)),)
+        calls = np.zeros(len(observation), dtype=np.int64) if state is None else state[0]
+        self.shown.append((observation.copy(), state, episode_start.copy(), deterministic))
+        return (calls + np.arange(len(observation))) % 2, (calls + 1,)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
@@ -63,19 +63,33 @@ class TestRollout:
         assert 0 < batch.truncated.sum() < 300
 
     def test_what_the_policy_is_shown(self):
-        policy = Recorder(0.5)
+        policy = Recorder()
         batch = rollout(TumourWorld(), policy, 4, np.random.default_rng(0))
-        shown, memory, begin = policy.shown[0]
+        shown, memory, begin, _ = policy.shown[0]
         np.testing.assert_array_equal(shown[:, 2:], np.zeros((4, 2)))
         assert memory is None
         assert begin.all()
-        for t, (shown, memory, begin) in enumerate(policy.shown[1:], start=1):
+        for t, (shown, memory, begin, _) in enumerate(policy.shown[1:], start=1):
             assert memory[0][0] == t
             assert not begin.any()
             going = batch.lengths > t
             # The action shown at t is a_{t-1}, never a_t.
             np.testing.assert_array_equal(shown[going, 2:].argmax(axis=1), batch.actions[going, t - 1])
             np.testing.assert_array_equal(shown[going, :2], batch.obs[going, t])
+
+    def test_act_along_shows_the_real_history_and_keeps_the_memory(self):
+        policy, batch = Recorder(), batch_of([1, 0, 1], [1])
+        chosen = act_along(policy, batch.padded(6))
+        np.testing.assert_array_equal(chosen, [[0, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]])
+        assert len(policy.shown) == 3, "padding is not walked"
+        seen, _, starts, flags = zip(*policy.shown, strict=True)
+        # Raw features, then the one-hot action that was really taken before (none at t = 0).
+        np.testing.assert_array_equal(np.stack(seen)[:, 0], [[0, 100, 0, 0], [1, 101, 0, 1], [2, 102, 1, 0]])
+        np.testing.assert_array_equal(seen[0], observation(batch.start, np.full(2, -1), 2))
+        np.testing.assert_array_equal(np.stack(starts), [[True, True], [False, False], [False, False]])
+        assert all(flags)
+        act_along(policy, batch, deterministic=False)
+        assert not policy.shown[-1][-1]
 
     def test_it_says_how_far_it_is_and_the_same_seed_gives_the_same_bytes(self):
         said, world = [], TumourWorld()

@@ -12,9 +12,9 @@ import pytest
 from cirl_gym import register_envs
 
 register_envs()
-new_gymnasium = pytest.mark.skipif(
-    not hasattr(gym.vector, "AutoresetMode"), reason="the native vector environments need gymnasium >= 1.1"
-)
+AutoresetMode = getattr(gym.vector, "AutoresetMode", None)  # Gymnasium below 1.1 has none
+MODES = list(AutoresetMode or ())
+new_gymnasium = pytest.mark.skipif(not MODES, reason="the native vector environments need gymnasium >= 1.1")
 IDS = ("CIRLTumour-v0", "CIRLCounterfactual-v0")
 copied = pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 CHANCES = np.array([1.0, 0.0, 0.2])
