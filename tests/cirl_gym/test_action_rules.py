@@ -67,10 +67,16 @@ def test_conditions_by_hand(condition, x, previous, holds):
     assert allowed(f"low dose unless {condition}", x, previous=previous) == [True, holds, True]
 
 
-def test_the_last_action_that_is_left_stays():
+def test_the_last_action_that_is_left_stays_and_what_a_policy_sees_is_enough():
     both = rules("none when Above(x, 1)", "low dose when Above(x, 1)", "high when needed when Above(x, 1)")
     seen = both.allowed(np.array([[2.0, 0.0], [0.0, 0.0]], dtype=np.float32), np.array([-1, -1]))
     assert seen.tolist() == [[False, False, True], [True, True, True]]
+    found = rules("low dose when After(none)", "none when Above(x, 1)")
+    obs = np.array([[0.0, 0.0], [0.0, 0.0], [2.0, 0.0]], dtype=np.float32)
+    hot = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], dtype=np.float32)
+    seen = found.allowed_next(np.concatenate([obs, hot], axis=1))
+    np.testing.assert_array_equal(seen, found.allowed(obs, np.array([-1, 0, 1])))
+    assert seen.tolist() == [[True, True, True], [True, False, True], [False, True, True]]
 
 
 @settings(max_examples=50, deadline=None)
@@ -88,15 +94,6 @@ def test_something_is_always_allowed(seed, chosen):
     alone = found.allowed(np.zeros((1, 2), dtype=np.float32), np.array([-1]))
     # No row knows of another.
     np.testing.assert_array_equal(found.allowed(np.zeros((4, 2), dtype=np.float32), np.full(4, -1)), alone.repeat(4, 0))
-
-
-def test_what_a_policy_sees_is_enough():
-    found = rules("low dose when After(none)", "none when Above(x, 1)")
-    obs = np.array([[0.0, 0.0], [0.0, 0.0], [2.0, 0.0]], dtype=np.float32)
-    hot = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], dtype=np.float32)
-    seen = found.allowed_next(np.concatenate([obs, hot], axis=1))
-    np.testing.assert_array_equal(seen, found.allowed(obs, np.array([-1, 0, 1])))
-    assert seen.tolist() == [[True, True, True], [True, False, True], [False, True, True]]
 
 
 @pytest.mark.parametrize(
@@ -184,10 +181,9 @@ def test_masks_go_where_episodes_go_and_are_checked(tmp_path):
     assert batch != batch_of([0, 1, 0], [1], [0, 0])
     batch = batch_of([0, 1])
     fields = {name: getattr(batch, name) for name in Batch.__dataclass_fields__}
-    with pytest.raises(ValueError, match="allowed must be bool"):
-        Batch(**{**fields, "allowed": np.ones((1, 2))})
-    with pytest.raises(ValueError, match="allowed must be bool"):
-        Batch(**{**fields, "allowed": np.ones((1, 2, 2))})
+    for wrong in (np.ones((1, 2)), np.ones((1, 2, 2))):
+        with pytest.raises(ValueError, match="allowed must be bool"):
+            Batch(**{**fields, "allowed": wrong})
     mask = np.array([[[True, True], [True, False]]])
     with pytest.raises(ValueError, match=r"episode 'e0', step 1: action 'a1' was taken and is not allowed"):
         Batch(**{**fields, "allowed": mask})

@@ -110,8 +110,7 @@ def test_a_broken_promise_is_named(changes: dict[str, Any], message: str) -> Non
 
 def test_take_keeps_the_order_asked_for() -> None:
     swapped = small(groups=("a", "b")).take(np.array([1, 0]))
-    assert swapped.ids == ("7", "007")
-    assert swapped.groups == ("b", "a")
+    assert (swapped.ids, swapped.groups) == (("7", "007"), ("b", "a"))
     assert swapped.lengths.tolist() == [1, 2]
     assert swapped.obs[0, 0].tolist() == [6, 7]
     assert swapped.take(np.array([True, False])).ids == ("7",)

@@ -205,7 +205,7 @@ def test_estimated_propensities_come_near_the_true_ones():
     assert judged(chances, train, test, 1).log_loss < judged(chances, train, test, 1).base_log_loss
 
 
-def test_overlap_and_members_of_one_episode_by_hand():
+def test_overlap_members_and_support_by_hand():
     batch = follows(KnownModel(), np.array([[0, 1, 2]]), np.array([2]))
     chances = np.array([[[0.02, 0.03, 0.95], [0.5, 0.46, 0.04], [0.0, 0.0, 1.0]]])
     found = overlap(chances, batch)
@@ -220,6 +220,15 @@ def test_overlap_and_members_of_one_episode_by_hand():
     assert found.shape == (2, 2, 2)
     np.testing.assert_array_equal(found[1] - found[0], [[1, 0], [1, 0]])
     np.testing.assert_array_equal(member_predictions(Shifted(0.0), batch)[0], batch.obs[0, 1:3])
+    inside = follows(KnownModel(), np.array([[0, 0, 0], [1, 1, 1], [2, 0, 1]]), np.array([3, 3, 3]))
+    fitted = fit_propensity(inside, np.random.default_rng(0))
+    span = data_range(inside)
+    assert support(inside, span, fitted).outside == 0
+    far = replace(inside, obs=inside.obs + np.float32([0, 0]) + 100 * (np.arange(4) == 2)[:, None].astype(np.float32))
+    found = support(far, span, fitted)
+    assert found.outside == pytest.approx(1 / 3)
+    assert found.features == pytest.approx((1 / 3, 1 / 3))
+    assert (found.n, found.steps) == (9, 3)
 
 
 def test_intervals_of_a_single_model_and_of_an_ensemble_hold_what_they_promise():
@@ -267,18 +276,6 @@ def test_expected_ends_are_counted_beside_those_observed_and_the_oracles_are_cal
     found = end_calibration(OracleModel(PARAMETERS), batch)
     assert abs(found.expected - found.observed) < 4 * max(found.deviation, 1)
     assert sum(b.n for b in found.bins) == batch.n_steps
-
-
-def test_support_counts_steps_outside_the_data_by_hand():
-    inside = follows(KnownModel(), np.array([[0, 0, 0], [1, 1, 1], [2, 0, 1]]), np.array([3, 3, 3]))
-    fitted = fit_propensity(inside, np.random.default_rng(0))
-    span = data_range(inside)
-    assert support(inside, span, fitted).outside == 0
-    far = replace(inside, obs=inside.obs + np.float32([0, 0]) + 100 * (np.arange(4) == 2)[:, None].astype(np.float32))
-    found = support(far, span, fitted)
-    assert found.outside == pytest.approx(1 / 3)
-    assert found.features == pytest.approx((1 / 3, 1 / 3))
-    assert (found.n, found.steps) == (9, 3)
 
 
 SIMULATOR = TumourParameters()

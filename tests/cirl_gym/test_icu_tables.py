@@ -23,9 +23,8 @@ def test_the_example_table_is_what_its_script_makes_and_is_read_without_a_word()
     assert len(made) < 150_000
     table = prepare_table(read_table(EXAMPLES / "icu_like.csv"), rng=np.random.default_rng(0))
     report = table.report
-    assert report.columns.id == "stay_id"
-    assert report.columns.group == "subject_id"
-    assert report.columns.action == "antibiotic"
+    columns = report.columns
+    assert (columns.id, columns.group, columns.action) == ("stay_id", "subject_id", "antibiotic")
     assert len(report.columns.features) == 15
     assert report.warnings == ()
     assert report.episodes.used == 200 > report.episodes.groups

@@ -198,9 +198,8 @@ def test_a_data_set_of_others_is_read_with_plain_names() -> None:
     back, report = from_minari(data)
     assert (back.features, back.action_names) == (("x0", "x1"), ("5", "6", "7"))
     assert back.ids == back.groups == ("0", "1", "2")
-    assert np.array_equal(back.obs, batch.obs)
-    assert np.array_equal(back.actions, batch.actions)
-    assert np.array_equal(back.terminated, batch.terminated)
+    for name in ("obs", "actions", "terminated"):
+        assert np.array_equal(getattr(back, name), getattr(batch, name))
     assert report == MinariReport("theirs/data-v0", 3, 3, 0, 6, 1, 2, 0, 0, None, 6)
     named, _ = from_minari(data, features=("x", "z"), action_names=batch.action_names)
     assert (named.features, named.action_names) == (batch.features, batch.action_names)

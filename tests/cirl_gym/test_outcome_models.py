@@ -158,7 +158,7 @@ def test_stepping_an_lstm_is_running_it():
     assert torch.allclose(cell[:, -1], memory[0], atol=1e-6)
 
 
-def test_alpha_rises_below_one_and_reversal_by_finite_difference():
+def test_alpha_rises_below_one_and_only_what_lies_before_the_reversal_is_reversed():
     alphas = [reversal_strength(share) for share in np.linspace(0, 1, 50)]
     assert alphas[0] == 0
     assert np.all(np.diff(alphas) > 0)
@@ -171,10 +171,7 @@ def test_alpha_rises_below_one_and_reversal_by_finite_difference():
     rises = [(((values + step * unit) ** 2).sum() - (values**2).sum()).item() / step for unit in torch.eye(2)]
     assert squares.item() == pytest.approx(0.58)
     assert values.grad.tolist() == pytest.approx([-0.25 * rise for rise in rises], abs=1e-3)
-
-
-def test_only_what_lies_before_the_reversal_is_reversed():
-    """The encoder's gradient is -alpha times the ordinary one; the head's is the ordinary one."""
+    # The encoder's gradient is -alpha times the ordinary one; the head's is the ordinary one.
     with seeded(0):
         network = CorrectingNetwork(2, 3, CRNConfig(hidden=6, representation=4, balance=0.5)).eval()
         hidden, actions = torch.randn(35, 6), torch.randint(3, (35,))

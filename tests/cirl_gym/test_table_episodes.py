@@ -218,13 +218,10 @@ def test_a_feature_that_gives_the_action_away_is_named(dose, word: str | None) -
         assert from_dataframe(dosed(noisy(), dose), options=TableOptions(lag=("y",)))[1].warnings == ()
 
 
-def test_that_a_reading_is_missing_can_give_the_action_away() -> None:
+def test_missing_readings_can_give_the_action_away_but_fingerprints_and_rare_actions_do_not() -> None:
     frame = noisy().replace({"action": {"2": "1"}})
     _, report = from_dataframe(dosed(frame, lambda a, i: "" if a else round(np.sin(i), 3)))
     assert "feature 'y' tells the action of its own row" in report.warnings[0]
-
-
-def test_fingerprints_of_patients_and_rare_actions_do_not_count_as_giving_away() -> None:
     # Each patient has a level of its own and always the same treatment: right within a patient, not across patients.
     frame = stays(*[4] * 80)
     acted = frame["action"] != ""

@@ -219,13 +219,6 @@ class TestGoingOn:
         assert second.calls == whole.calls[2:]
         assert [row.state for row in found.trials] == ["finished", "finished", "stopped", *["finished"] * 3]
 
-    def test_a_torn_line_of_the_journal_is_dropped(self, tmp_path):
-        expected = run(tmp_path / "whole", Recorded())
-        run(tmp_path / "study", Recorded(), trials=2)
-        with (tmp_path / "study").open("ab") as file:
-            file.write(b'{"op_code":4,"wor')
-        assert course(run(tmp_path / "study", Recorded())) == course(expected)
-
     def test_more_trials_go_on_from_those_that_are_there(self, tmp_path):
         first, second, third = Recorded(), Recorded(), Recorded()
         run(tmp_path / "study", first, trials=3)
@@ -233,6 +226,11 @@ class TestGoingOn:
         found = run(tmp_path / "study", third, trials=4)
         assert (len(first.calls), len(second.calls), len(third.calls)) == (3, 1, 0)
         assert len(found.trials) == 4
+        expected = run(tmp_path / "whole", Recorded())
+        run(tmp_path / "torn", Recorded(), trials=2)
+        with (tmp_path / "torn").open("ab") as file:
+            file.write(b'{"op_code":4,"wor')
+        assert course(run(tmp_path / "torn", Recorded())) == course(expected)
 
     @pytest.mark.parametrize(("host", "state"), [("elsewhere", "running"), (None, "stopped")])
     def test_a_trial_that_was_begun_is_tried_again_unless_on_another_machine(self, tmp_path, host, state):
