@@ -66,8 +66,7 @@ class Counting:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{}, {"outcome": "sampled", "weights": W}, {"end": "never"}, {"end": lambda obs: obs[:, 0] >= 50}],
+    "arguments", [{}, {"outcome": "sampled", "weights": W}, {"end": "never"}, {"end": lambda obs: obs[:, 0] >= 50}]
 )
 def test_both_checkers_are_silent(batch, arguments):
     env = gym.make("CIRLCounterfactual-v0", model=OracleModel(), batch=batch, **arguments)

@@ -41,9 +41,7 @@ def test_equals_every_plan_written_out():
             values = [plain_value(start, plan, w, gamma) for plan in itertools.product((0, 1), repeat=7)]
             assert found.values[i, k] == pytest.approx(max(values), abs=1e-5)
             assert plain_value(start, found.plans[i, k], w, gamma) == pytest.approx(max(values), abs=1e-5)
-
-
-def test_nobody_earns_more():
+    # Nobody earns more.
     starts = draw_start(SHORT, 30, np.random.default_rng(0))
     best = optimum(SHORT, starts, [((-0.3, -0.7), 0.99)]).values[:, 0]
     world, phi = TumourWorld(SHORT, noise=False), SHORT.feature_map

@@ -150,17 +150,15 @@ def test_both_checkers_are_silent(arguments, form):
 @pytest.mark.parametrize("form", ["flat", "dict"])
 def test_nothing_returned_is_shared(form):
     env = HistoryObservation(gym.make("CIRLTumour-v0"), form=form)
-    returned = [env.reset(seed=0)[0], *(env.step(1)[0] for _ in range(2))]
+    returned = observations(env, [1] * 2, seed=0)
     copies = copy.deepcopy(returned)
     returned += [env.step(1)[0] for _ in range(2)]
     assert_same(returned[:3], copies)
     twin = HistoryObservation(gym.make("CIRLTumour-v0"), form=form)
-    twin.reset(seed=0)
     for obs in returned:
         for part in obs.values() if form == "dict" else [obs]:
             part[:] = -1
-    for _ in range(4):
-        twin.step(1)
+    observations(twin, [1] * 4, seed=0)
     assert_same(env.step(1)[0], twin.step(1)[0])
 
 
@@ -169,8 +167,7 @@ def test_a_copy_goes_on_as_the_original(copied):
     env = HistoryObservation(gym.make("CIRLTumour-v0"))
     observations(env, [1, 0, 1], seed=3)
     other = copied(env)
-    for action in [0, 1, 1]:
-        np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])
+    assert_same([env.step(action) for action in (0, 1, 1)], [other.step(action) for action in (0, 1, 1)])
 
 
 @pytest.mark.parametrize("arguments", [{}, {"length": 5}, {"form": "dict"}])

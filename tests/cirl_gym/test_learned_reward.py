@@ -51,6 +51,9 @@ class TestFunction:
         many = learned(np.array([[[35.0, 2.0], [10.0, 0.0]], [[60.0, 10.0], [85.0, -10.0]]]))
         assert many.dtype == np.float64
         np.testing.assert_allclose(many, [[-0.275, 0.0], [-1.0, -0.375 + 0.75]])
+        # Phi of a map from 2 to 6 back to raw units.
+        scale = FeatureMap(("x",), np.array([2.0]), np.array([6.0]))
+        np.testing.assert_array_equal(scale.raw([[0.0], [0.25], [1.5]]), [[2.0], [3.0], [8.0]])
 
     def test_reads_what_a_run_writes(self, tmp_path):
         names = sample_fields(5)["features"]
@@ -284,9 +287,3 @@ class TestVector:
         wrapped.reset(seed=0)
         with pytest.raises(ValueError, match=r"no info\['phi'\] of row 0"):
             wrapped.step(np.zeros(3, dtype=np.int64))
-
-
-def test_the_ranges_of_another_map_are_undone():
-    """Phi of a map from 2 to 6 back to raw units."""
-    scale = FeatureMap(("x",), np.array([2.0]), np.array([6.0]))
-    np.testing.assert_array_equal(scale.raw([[0.0], [0.25], [1.5]]), [[2.0], [3.0], [8.0]])

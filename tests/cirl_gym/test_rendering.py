@@ -119,17 +119,13 @@ class TestPicture:
         assert columns.min() > 450
 
     def test_the_time_axis_is_the_horizon_and_grows_if_need_be(self):
-        spans = [Frame.of(tumour_episode(k)).span for k in (0, 20)]
-        assert spans == [20, 20]
+        assert [Frame.of(tumour_episode(k)).span for k in (0, 20)] == [20, 20]
         long = EpisodeSoFar(TUMOUR, np.ones((22, 2)), (0,) * 21, ("wait", "treat"), 0.0, np.nan, 20)
         assert Frame.of(long).span == 30
         assert [Frame.of(tumour_episode(k, horizon=None)).span for k in (0, 10, 11)] == [10, 10, 20]
 
     def test_what_leaves_the_ranges_is_still_shown(self):
-        episode = tumour_episode(4)
-        obs = episode.obs.copy()
-        obs[4] = 80.0, -3.0
-        frame = Frame.of(replace(episode, obs=obs))
+        frame = Frame.of(tumour_episode(4, obs=np.array([[30.0, 2.0]] * 4 + [[80.0, -3.0]])))
         # From 0..50 to 0..100 and from 0..15 to -7.5..15, by halves of a range; and 8 % around.
         assert frame.low == pytest.approx([-8.0, -7.5 - 0.08 * 22.5])
         assert frame.high == pytest.approx([108.0, 15.0 + 0.08 * 22.5])
@@ -142,9 +138,7 @@ class TestPicture:
             np.testing.assert_array_equal(renderer.picture(episode), picture)
         np.testing.assert_array_equal(drawn(steps[-1]), first[-1])
         assert len({picture.tobytes() for picture in first}) == 9
-
-    def test_an_episode_is_drawn_on_one_figure_and_a_picture_is_the_callers_own(self):
-        renderer = Renderer("rgb_array", 4)
+        # An episode is drawn on one figure, and a picture is the caller's own.
         given = renderer.picture(tumour_episode(3))
         drawing, before = renderer._drawing, given.copy()
         renderer.picture(tumour_episode(4))
@@ -182,8 +176,7 @@ class TestPicture:
         assert (lines[0] != 255).any()
         np.testing.assert_array_equal(lines[0], lines[1])
         np.testing.assert_array_equal(lines[0], lines[2])
-
-    def test_names_in_any_script_and_with_any_sign(self):
+        # Names in any script and with any sign.
         names = ("$x_1$ & {y}", "血压", "\N{GREEK SMALL LETTER MU}g/ml % <b>")
         assert drawn(wide_episode(3, 2, names=names)).shape[1] == 640
 

@@ -92,13 +92,20 @@ def test_a_patient_is_the_same_to_the_last_bit_alone_and_among_others(seed, lags
     assert together.recent[3].tobytes() == alone.recent[0].tobytes()
 
 
-def test_the_future_does_not_reach_back():
+def test_the_future_does_not_reach_back_and_inputs_are_left_alone():
     rng = np.random.default_rng(0)
     actions = rng.integers(2, size=8)
     changed = actions.copy()
     changed[5:] = 1 - changed[5:]
     np.testing.assert_array_equal(course(actions)[:6], course(changed)[:6])
     assert (course(actions)[6] != course(changed)[6]).all()
+    state = tumour.initial_state(P, np.array([[30.0, 2.0]]))
+    before = state.recent.copy(), state.doses.copy(), state.seen.copy()
+    following = tumour.transition(P, state, np.array([1]), QUIET)
+    tumour.observe(following)[:] = -1
+    for was, now in zip(before, (state.recent, state.doses, state.seen), strict=True):
+        np.testing.assert_array_equal(was, now)
+    assert tumour.observe(following)[0, 0] == 30.0
 
 
 def test_starts_are_quantiles_of_the_cut_normal_law():
@@ -128,16 +135,6 @@ def test_end_probability_is_the_normal_tail():
     assert chance == pytest.approx(0.5 * math.erfc(1 / math.sqrt(2)), rel=1e-6)
     far = tumour.initial_state(P, np.array([[30.0, 2.0]]))
     assert tumour.end_probability(P, far, np.array([0]))[0] == pytest.approx(0, abs=1e-12)
-
-
-def test_inputs_are_left_alone():
-    state = tumour.initial_state(P, np.array([[30.0, 2.0]]))
-    before = state.recent.copy(), state.doses.copy(), state.seen.copy()
-    following = tumour.transition(P, state, np.array([1]), QUIET)
-    tumour.observe(following)[:] = -1
-    for was, now in zip(before, (state.recent, state.doses, state.seen), strict=True):
-        np.testing.assert_array_equal(was, now)
-    assert tumour.observe(following)[0, 0] == 30.0
 
 
 def test_defaults_are_the_papers_with_the_corrected_z_line():

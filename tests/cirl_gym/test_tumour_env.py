@@ -91,12 +91,10 @@ class TestTimeLimit:
         assert not any(step[1] for step in steps)
         return len(steps), steps[-1][2]
 
-    def test_step_20_and_not_before(self):
+    def test_step_20_and_not_before_or_the_horizon_of_a_directly_built_environment(self):
         assert self.lengths(gym.make("CIRLTumour-v0")) == (20, True)
         assert self.lengths(TumourEnv()) == (20, True)
         assert gym.spec("CIRLTumour-v0").max_episode_steps == 20
-
-    def test_the_horizon_of_a_directly_built_environment_is_obeyed(self):
         assert self.lengths(TumourEnv(TumourParameters(horizon=33))) == (33, True)
         with pytest.raises(ValueError, match="max_episode_steps=33"):
             gym.make("CIRLTumour-v0", parameters=TumourParameters(horizon=33))
@@ -143,7 +141,7 @@ class TestOptions:
             seen, _ = episode(TumourEnv(), [1, 0, 0, 1], options={"patient": (30, 2), "noise": noise})
             np.testing.assert_allclose([obs[:2] for obs in seen], plain, rtol=1e-5)
         first, _ = episode(TumourEnv(), [1], seed=3, options={"patient": (30, 5)})
-        half, info = TumourEnv(), {}
+        half = TumourEnv()
         _, info = half.reset(seed=3, options={"patient": (30, 5), "noise": 0.05})
         assert info["noise"].tolist() == [0.05, 0.05]
         # One step from (30, 5): (30, 3.5) plus noise.
@@ -162,9 +160,8 @@ class TestOptions:
             rest, _ = episode(env, actions[k:], options=options)
             np.testing.assert_array_equal(rest[0], whole[k])
             np.testing.assert_allclose(rest, whole[k:], rtol=1e-5, atol=1e-5)
-        cut = TumourEnv(max_episode_steps=25)
-        obs, info = cut.reset(options={"history": batch.take(np.array([1]))})
-        length = int(batch.lengths[1])
+        obs, info = TumourEnv(max_episode_steps=25).reset(options={"history": batch.take(np.array([1]))})
+        length = batch.lengths[1]
         assert info["step"] == length
         np.testing.assert_array_equal(obs[:2], batch.obs[1, length])
 

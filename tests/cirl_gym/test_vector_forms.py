@@ -130,8 +130,7 @@ def test_cut_into_episodes_it_is_the_single_environment(env_id, form, mode):
 def test_a_row_does_not_depend_on_how_many_others_there_are(env_id, n):
     rng, few, many = np.random.default_rng(0), native(env_id, MODES[0], 1), native(env_id, MODES[0], n)
     assert few.reset(seed=3)[0].tobytes() == many.reset(seed=3)[0][:1].tobytes()
-    for _ in range(45):
-        actions = rng.integers(2, size=n)
+    for actions in rng.integers(2, size=(45, n)):
         a, b = few.step(actions[:1]), many.step(actions)
         for x, y in zip(a[:4], b[:4], strict=True):
             assert x.tobytes() == y[:1].tobytes()
@@ -145,8 +144,7 @@ def test_networks_treat_every_row_alone_too(kind, n):
     rng, whole = np.random.default_rng(0), native("CIRLCounterfactual-v0", MODES[0], 512, **arguments)
     part = native("CIRLCounterfactual-v0", MODES[0], n, **arguments)
     assert part.reset(seed=3)[0].tobytes() == whole.reset(seed=3)[0][:n].tobytes()
-    for _ in range(12):
-        actions = rng.integers(3, size=512)
+    for actions in rng.integers(3, size=(12, 512)):
         # Matrix products of some processors add up a few rows in another order than many.
         for a, b in zip(part.step(actions[:n])[:4], whole.step(actions)[:4], strict=True):
             np.testing.assert_allclose(a, b[:n], rtol=1e-5, atol=1e-5)
@@ -189,8 +187,7 @@ def test_a_copy_goes_on_like_the_original(env_id, copied):
     env.reset(seed=0)
     env.step(np.array([0, 1, 0]))
     twin, rng = copied(env), np.random.default_rng(0)
-    for _ in range(160):
-        actions = rng.integers(2, size=3)
+    for actions in rng.integers(2, size=(160, 3)):
         assert_same(env.step(actions), twin.step(actions))
 
 

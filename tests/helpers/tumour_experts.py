@@ -46,12 +46,6 @@ def solved(batch: Batch, gamma: float) -> SuccessorAgent:
     """Candidate policies in the simulator itself, for every w of two negative weights."""
     model = OracleModel(PARAMETERS)
     world = Problem(
-        model,
-        PARAMETERS.feature_map,
-        batch.start,
-        PARAMETERS.horizon,
-        gamma,
-        uniform_weights(SIGNS),
-        histories=batch,
+        model, PARAMETERS.feature_map, batch.start, PARAMETERS.horizon, gamma, uniform_weights(SIGNS), histories=batch
     )
     return fit_successor(world, QUICK.fit.agent, np.random.default_rng(4))
