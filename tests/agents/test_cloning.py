@@ -13,7 +13,7 @@ import pytest
 import torch
 from outcome_batches import confounded, linear_system
 from scipy.special import softmax
-from small_batches import batch_of
+from small_batches import batch_of, cut_off
 from training_losses import captured
 
 import agents.policies.cloning
@@ -48,10 +48,7 @@ def chosen_from_what_is_left(episodes: int, seed: int, steps: int = 8) -> Batch:
     for t in range(steps):
         chances = np.where(RULES.allowed(obs[:, t], before), CHANCES, 0.0)
         actions[:, t] = before = (np.log(np.maximum(chances, 1e-300)) + rng.gumbel(size=chances.shape)).argmax(axis=1)
-    none = np.zeros(episodes, dtype=np.bool_)
-    ids = tuple(str(i) for i in range(episodes))
-    lengths = rng.integers(1, steps + 1, size=episodes)
-    return RULES.masked(Batch(obs, actions, lengths, none, ~none, RULES.features, NAMES, ids))
+    return RULES.masked(cut_off(obs, actions, RULES.features, NAMES, rng.integers(1, steps + 1, size=episodes)))
 
 
 def untrained(rules=RULES, rng=None) -> CloningPolicy:
@@ -250,10 +247,8 @@ def test_the_same_seed_gives_the_same_bytes(rules):
 @pytest.mark.parametrize("filling", [np.nan, 1e30])
 def test_padding_never_enters_the_fit(filling):
     train, validation = linear_system(60, 0), linear_system(20, 1)
-    obs, actions = (
-        np.pad(train.obs, ((0, 0), (0, 8), (0, 0))).astype(np.float64),
-        np.pad(train.actions, ((0, 0), (0, 8))),
-    )
+    obs = np.pad(train.obs, ((0, 0), (0, 8), (0, 0))).astype(np.float64)
+    actions = np.pad(train.actions, ((0, 0), (0, 8)))
     obs[np.arange(21) > train.lengths[:, None]] = filling
     wide = replace(train, obs=obs, actions=actions)
     fits = [fit_cloning(data, validation, BRIEF, np.random.default_rng(0)) for data in (train, wide)]
@@ -341,10 +336,8 @@ def habit(n, seed, repeat=0.9):
     actions = rng.integers(2, size=(n, 8))
     for t in range(1, 8):
         actions[:, t] = np.where(rng.random(n) < repeat, actions[:, t - 1], 1 - actions[:, t - 1])
-    none = np.zeros(n, dtype=np.bool_)
     obs, lengths = rng.standard_t(3, size=(n, 9, 15)), rng.integers(1, 9, size=n)
-    names = tuple(f"f{i}" for i in range(15))
-    return Batch(obs, actions, lengths, none, ~none, names, ("0", "1"), tuple(str(i) for i in range(n)))
+    return cut_off(obs, actions, tuple(f"f{i}" for i in range(15)), ("0", "1"), lengths)
 
 
 def test_a_habit_is_found_among_meaningless_features():

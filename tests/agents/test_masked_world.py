@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from known_model import ENDS, MOVES, PHI, KnownModel
+from known_model import PHI, KnownModel, best_plans, weights
 from small_agents import TINY, known_agent, known_problem
 
 from agents.as_printed.learning import rolled_out_mu
@@ -36,24 +35,19 @@ def left(x, y, previous):
     return actions
 
 
-def allowed_values(state, first, w):
-    """Value and psi of the best allowed plan that begins with ``first``."""
-    best = (-np.inf, np.zeros(2))
-    for rest in itertools.product(range(3), repeat=HORIZON - 1):
-        (x, y, previous), total, reach = state, np.zeros(2), 1.0
-        for step, action in enumerate((first, *rest)):
-            if step and action not in left(x, y, previous):
-                break
-            chance = ENDS[action] if x > 0 else 0.0
-            before = (0.0, 0.0) if previous is None else MOVES[previous]
-            x, y = x + MOVES[action][0] + before[0] / 2, y + MOVES[action][1] + before[1] / 2
-            total = total + reach * np.array([x / 4, y / 8])
-            reach *= GAMMA * (1 - chance)
-            previous = action
-        else:
-            if total @ w > best[0]:
-                best = (total @ w, total)
-    return best
+def exact(rows, w):
+    """``[n, 3]`` value of the best allowed plan that begins with each action, allowed or not."""
+    return np.array(
+        [
+            best_plans((*row, None), HORIZON, GAMMA, weight, left=left) @ weight
+            for row, weight in zip(rows.tolist(), w, strict=True)
+        ]
+    )
+
+
+def best(rows, w):
+    """``[n]`` value of the best allowed plan of all."""
+    return np.where(MODEL.allowed(MODEL.start(rows)), exact(rows, w), -np.inf).max(axis=1)
 
 
 def starts(n=20):
@@ -132,22 +126,13 @@ def test_with_and_without():
 # --- plans ---------------------------------------------------------------------------------------
 
 
-def weights(n, seed=0):
-    w = np.random.default_rng(seed).normal(size=(n, 2))
-    return w / np.abs(w).sum(axis=1, keepdims=True)
-
-
 @pytest.mark.parametrize("width", [27, 81])
 def test_with_room_for_every_plan_the_best_allowed_one_is_found(width):
     rows, w = starts(), weights(20)
     psi = plan(
         Search(MODEL, PHI, lambda t, s, _: np.zeros((len(s), 3)), HORIZON, GAMMA, width), 0, MODEL.start(rows), w
     )
-    for row, weight, found in zip(rows, w, psi, strict=True):
-        for first in range(3):
-            np.testing.assert_allclose(
-                found[first] @ weight, allowed_values((*row.tolist(), None), first, weight)[0], atol=1e-6
-            )
+    np.testing.assert_allclose(np.einsum("nad,nd->na", psi, w), exact(rows, w), atol=1e-6)
 
 
 @pytest.mark.parametrize("width", [1, 2, 81])
@@ -156,12 +141,7 @@ def test_the_best_plan_of_all_begins_with_an_allowed_action(width):
     # The estimate promises most for what is forbidden.
     search = Search(MODEL, PHI, lambda t, s, _: np.where(MODEL.allowed(s), 0.0, 1e3), HORIZON, GAMMA, width)
     psi = best_plan(search, 0, MODEL.start(rows), w)
-    exhaustive = np.array(
-        [
-            max(allowed_values((*row.tolist(), None), first, weight)[0] for first in left(*row.tolist(), None))
-            for row, weight in zip(rows, w, strict=True)
-        ]
-    )
+    exhaustive = best(rows, w)
     value = np.einsum("nd,nd->n", psi, w)
     assert (value <= exhaustive + 1e-6).all()
     if width == 81:
@@ -194,10 +174,8 @@ def test_q_is_minus_infinity_where_forbidden_and_psi_is_not():
     assert np.isneginf(q[batch.mask][~mask[batch.mask]]).all()
     np.testing.assert_array_equal(q[batch.mask][mask[batch.mask]], (psi @ [0.5, 0.5])[batch.mask][mask[batch.mask]])
     # The first values are exact.
-    for row, values, left_over in zip(batch.start, q[:, 0], mask[:, 0], strict=True):
-        for first in np.flatnonzero(left_over):
-            exact = allowed_values((*row.tolist(), None), first, np.array([0.5, 0.5]))[0]
-            assert values[first] == pytest.approx(exact, abs=1e-6)
+    values = exact(batch.start, np.full((20, 2), 0.5))
+    np.testing.assert_allclose(q[:, 0][mask[:, 0]], values[mask[:, 0]], atol=1e-6)
 
 
 @pytest.mark.parametrize("w", [(0.5, 0.5), (-0.9, 0.1), (0.2, -0.8)])
@@ -205,29 +183,22 @@ def test_mu_is_that_of_the_policy_in_the_masked_world(w):
     agent, problem = exact_agent(), known_problem(model=MODEL)
     read_off = agent.mu(w, problem.starts)
     np.testing.assert_allclose(read_off, rolled_out_mu(agent.policy(w), problem), atol=1e-6)
-    exact = np.mean(
-        [
-            max(allowed_values((*row.tolist(), None), a, np.array(w))[0] for a in left(*row.tolist(), None))
-            for row in problem.starts
-        ]
-    )
-    assert read_off @ w == pytest.approx(exact, abs=1e-6)
-    assert exact < known_agent(config=replace(TINY, width=81)).mu(w, problem.starts) @ w - 0.01
+    value = best(problem.starts, np.tile(w, (len(problem.starts), 1))).mean()
+    assert read_off @ w == pytest.approx(value, abs=1e-6)
+    assert value < known_agent(config=replace(TINY, width=81)).mu(w, problem.starts) @ w - 0.01
+    # Searching from a part is masked too.
+    np.testing.assert_allclose(agent.mu(w, problem.starts, 25), read_off, atol=0.15)
 
 
-def test_searching_from_a_part_is_masked_too():
-    agent, problem = exact_agent(), known_problem(model=MODEL)
-    whole, part = (agent.mu([0.5, 0.5], problem.starts, searched) for searched in (None, 25))
-    np.testing.assert_allclose(part, whole, atol=0.15)
-
-
-def test_an_agent_is_read_with_its_rules(tmp_path):
+def test_an_agent_is_read_with_its_rules_and_the_same_seed_gives_the_same_one(tmp_path):
     agent = exact_agent()
     agent.save(tmp_path / "agent.npz")
     again = SuccessorAgent.load(tmp_path / "agent.npz", MODEL)
     np.testing.assert_array_equal(again.mu([0.5, 0.5], starts()), agent.mu([0.5, 0.5], starts()))
     with pytest.raises(ValueError, match="another world model"):
         SuccessorAgent.load(tmp_path / "agent.npz", KnownModel())
+    one, two = (fit_successor(known_problem(model=MODEL), TINY, np.random.default_rng(5)) for _ in range(2))
+    np.testing.assert_array_equal(one.mu([0.5, 0.5], starts()), two.mu([0.5, 0.5], starts()))
 
 
 def test_what_is_imagined_for_training_obeys():
@@ -236,8 +207,3 @@ def test_what_is_imagined_for_training_obeys():
     batch: Batch = rollout(world, explorer, 500, np.random.default_rng(1), deterministic=False)
     MODEL.rules.masked(batch)
     assert set(batch.actions[batch.mask]) == {0, 1, 2}
-
-
-def test_the_same_seed_gives_the_same_agent():
-    one, two = (fit_successor(known_problem(model=MODEL), TINY, np.random.default_rng(5)) for _ in range(2))
-    np.testing.assert_array_equal(one.mu([0.5, 0.5], starts()), two.mu([0.5, 0.5], starts()))

@@ -7,29 +7,33 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from five_state_model import ENDS, ByBurden, every_course, exact, histories_of, mu_over, numbers, problem_of
+from five_state_model import (
+    ENDS,
+    PRINTED,
+    SMALL,
+    TINY,
+    ByBurden,
+    every_course,
+    exact,
+    histories_of,
+    mu_over,
+    numbers,
+    problem_of,
+    targets_by_hand,
+)
 from five_states import BURDEN, MILD, NEXT
 from known_model import PHI, KnownModel, best_plans, value_of_plan
 from small_agents import exact_agent, known_problem
 
 from agents.as_printed.histories import Histories, PolicyActions
 from agents.as_printed.learning import EndlessWorld, MuLearner, RollOutConfig, learn_mu, learn_policy, rolled_out_mu
-from agents.as_printed.training import (
-    HistoryNetwork,
-    HistoryTrainingConfig,
-    Rows,
-    _learnt_actions,
-    _targets,
-    train_on_histories,
-)
+from agents.as_printed.training import HistoryTrainingConfig, Rows, _learnt_actions, train_on_histories
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import discounted, rollout
 
-SMALL = HistoryTrainingConfig(hidden=32, batch_size=16, learning_rate=2e-2, target_every=20, iterations=300)
 ACTIONS = np.array([1, 1, 0, 0, 1])
-TINY = replace(SMALL, hidden=4, batch_size=3, target_every=2, iterations=4)
 
 
 def choose(_psi):
@@ -80,15 +84,8 @@ class TestExact:
 
     def test_as_printed_but_smaller(self):
         batch = every_course(3)
-        printed = replace(
-            HistoryTrainingConfig.paper(), hidden=32, batch_size=64, learning_rate=2e-2, last_rate=0.03, target_every=20
-        )
-        learnt = learn_mu(
-            histories_of(batch, 0.99, "data"),
-            ByBurden(ACTIONS),
-            replace(printed, iterations=400),
-            np.random.default_rng(0),
-        )
+        printed, histories = replace(PRINTED, batch_size=64, iterations=400), histories_of(batch, 0.99, "data")
+        learnt = learn_mu(histories, ByBurden(ACTIONS), printed, np.random.default_rng(0))
         psi = exact(0.99, 3, choose, p_end=np.zeros(2))
         np.testing.assert_allclose(learnt.mu, mu_over(batch, psi, choose), atol=2e-2)
 
@@ -132,43 +129,32 @@ def two_steps(**changes) -> Batch:
     )
 
 
-class TestTargets:
+def test_targets_by_hand():
     """A network whose mu of every history is (1, 10) for waiting and (2, 20) for treating, and gamma .5."""
 
-    def target(self, ends, horizon=None):
+    def target(ends, horizon=None):
         histories = histories_of(two_steps(), 0.5, ends, horizon)
-        network = HistoryNetwork(4, 2, 2, hidden=3)
-        with torch.no_grad():
-            network.head.weight.zero_()
-            network.head.bias.copy_(torch.tensor([1.0, 10.0, 2.0, 20.0]))
         learner = MuLearner(histories.phi, PolicyActions.of(ByBurden(ACTIONS), histories))
         rows = Rows(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 0, 0]))
-        return _targets(histories, learner, network, rows, torch.tensor([[0, 1]] * 4)).numpy()
+        return targets_by_hand(histories, learner, [1.0, 10.0, 2.0, 20.0], rows)
 
     # Mild -> severe (treated next) or drugged (left alone next); severe -> severe or mild (both treated next).
     mild = BURDEN[[1, 2]] + 0.5 * np.array([[2, 20], [1, 10]])
+    # Where the data ended: going on; the horizon's last step; ended in the data; watching ended before the horizon.
+    np.testing.assert_allclose(target("data"), [mild, BURDEN[[1, 0]], BURDEN[[1, 2]], mild], atol=1e-5)
     severe = BURDEN[[1, 0]] + 0.5 * np.array([[2, 20], [2, 20]])
+    np.testing.assert_allclose(target("data", horizon=3)[1], severe, atol=1e-5)
+    # Where the model says so.
+    mild = BURDEN[[1, 2]] + 0.5 * np.array([[2, 20], [0.8, 8]])
+    np.testing.assert_allclose(target("model"), [mild, BURDEN[[1, 0]], mild, mild], atol=1e-5)
 
-    def test_where_the_data_ended(self):
-        got = self.target("data")
-        # Going on; the horizon's last step; ended in the data; watching ended before the horizon.
-        expected = [self.mild, BURDEN[[1, 0]], BURDEN[[1, 2]], self.mild]
-        np.testing.assert_allclose(got, expected, atol=1e-5)
 
-    def test_where_the_horizon_is_further(self):
-        np.testing.assert_allclose(self.target("data", horizon=3)[1], self.severe, atol=1e-5)
-
-    def test_where_the_model_says_so(self):
-        got = self.target("model")
-        mild = BURDEN[[1, 2]] + 0.5 * np.array([[2, 20], [0.8, 8]])
-        np.testing.assert_allclose(got, [mild, BURDEN[[1, 0]], mild, mild], atol=1e-5)
-
-    def test_the_loss_is_the_norm(self):
-        error = torch.tensor([[[3.0, 4.0]], [[0.0, 0.0]]], requires_grad=True)
-        loss = MuLearner(error, None).loss(error)
-        loss.backward()
-        assert loss.item() == pytest.approx(2.5)
-        np.testing.assert_allclose(error.grad.numpy(), [[[0.3, 0.4]], [[0.0, 0.0]]], atol=1e-6)
+def test_the_loss_is_the_norm():
+    error = torch.tensor([[[3.0, 4.0]], [[0.0, 0.0]]], requires_grad=True)
+    loss = MuLearner(error, None).loss(error)
+    loss.backward()
+    assert loss.item() == pytest.approx(2.5)
+    np.testing.assert_allclose(error.grad.numpy(), [[[0.3, 0.4]], [[0.0, 0.0]]], atol=1e-6)
 
 
 class TestHistories:
@@ -222,12 +208,8 @@ class TestFrame:
         assert printed.hidden == settings["policy_kwargs"]["lstm_hidden_size"] == 128
         assert (printed.batch_size, printed.learning_rate) == (settings["batch_size"], settings["learning_rate"])
         assert printed.target_every == settings["target_update_interval"] == 100
-        assert (printed.iterations, printed.unit, printed.actions, printed.ends) == (
-            20_000,
-            "histories",
-            "epsilon_greedy",
-            "data",
-        )
+        names = (printed.iterations, printed.unit, printed.actions, printed.ends)
+        assert names == (20_000, "histories", "epsilon_greedy", "data")
         assert [printed.epsilon_at(i) for i in (0, 20_000, 200_000)] == pytest.approx([0.9, 0.7, 0.0])
         assert printed.epsilon_at(20_000) == pytest.approx(settings["exploration_final_eps"])
         assert printed.rate_at(0) == printed.rate_at(19_999) == 1e-3
@@ -280,13 +262,8 @@ class TestFrame:
 
     def test_progress_ends_at_the_end(self):
         told = []
-        learn_mu(
-            histories_of(every_course(2), 0.9),
-            ByBurden(ACTIONS),
-            TINY,
-            np.random.default_rng(0),
-            progress=lambda done, total: told.append((done, total)),
-        )
+        histories, rng = histories_of(every_course(2), 0.9), np.random.default_rng(0)
+        learn_mu(histories, ByBurden(ACTIONS), TINY, rng, progress=lambda *done: told.append(done))
         assert told == [(2, 4), (4, 4)]
 
     def test_what_is_not_finite_stops_it(self):
@@ -296,25 +273,19 @@ class TestFrame:
             train_on_histories(histories, learner, TINY, np.random.default_rng(0))
 
     @pytest.mark.parametrize(
-        "change",
+        ("value", "names"),
         [
-            {"hidden": 0},
-            {"batch_size": 0},
-            {"iterations": 0},
-            {"target_every": 0},
-            {"learning_rate": 0.0},
-            {"learning_rate": np.nan},
-            {"last_rate": 1.5},
-            {"epsilon": -0.1},
-            {"epsilon_decay": np.nan},
-            {"unit": "rows"},
-            {"actions": "some"},
-            {"ends": "never"},
+            (0, "hidden batch_size iterations target_every learning_rate"),
+            (np.nan, "learning_rate epsilon_decay"),
+            (1.5, "last_rate"),
+            (-0.1, "epsilon"),
+            ("never", "unit actions ends"),
         ],
     )
-    def test_bad_settings(self, change):
-        with pytest.raises(ValueError, match=f"HistoryTrainingConfig.{next(iter(change))}"):
-            replace(TINY, **change)
+    def test_bad_settings(self, value, names):
+        for name in names.split():
+            with pytest.raises(ValueError, match=f"HistoryTrainingConfig.{name}"):
+                replace(TINY, **{name: value})
 
 
 # --- roll-outs: the enumeration of an exact small world ---------------------------------------------------------------

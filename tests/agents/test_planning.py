@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states
+from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states, weights
 
 from agents.successor.planning import Search, best_plan, plan
 
 HORIZON = 4
 ALL = 27
 """Plans of four steps that begin with a given action: three choices, three times."""
-
-
-def weights(n, seed=0):
-    """``[n, 2]`` of L1 norm 1 and any sign."""
-    w = np.random.default_rng(seed).normal(size=(n, 2))
-    return w / np.abs(w).sum(axis=1, keepdims=True)
 
 
 def nothing(t, rows, w):

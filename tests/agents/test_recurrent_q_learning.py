@@ -7,7 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from five_state_model import ENDS, FEATURES, ByBurden, every_course, histories_of, numbers, problem_of
+from five_state_model import (
+    ENDS,
+    FEATURES,
+    PRINTED,
+    SMALL,
+    TINY,
+    ByBurden,
+    every_course,
+    histories_of,
+    numbers,
+    problem_of,
+    targets_by_hand,
+)
 from five_states import BURDEN, NEXT, PHI, TREAT, WAIT
 from known_model import PHI as KNOWN_PHI
 from known_model import KnownModel
@@ -22,7 +34,7 @@ from agents.as_printed.learning import (
     rolled_out_mu,
     stored_policies,
 )
-from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Rows, _learnt_actions, _targets
+from agents.as_printed.training import Rows, _learnt_actions
 from agents.candidates import learnt_candidates
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.outcome_model import CounterfactualWorld
@@ -31,17 +43,6 @@ from cirl_gym.data.rules import read_rules
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.masked import MaskedModel
 
-SMALL = HistoryTrainingConfig(hidden=32, batch_size=16, learning_rate=2e-2, target_every=20, iterations=300)
-PRINTED = replace(
-    HistoryTrainingConfig.paper(),
-    hidden=32,
-    batch_size=48,
-    learning_rate=2e-2,
-    last_rate=0.03,
-    target_every=20,
-    iterations=300,
-)
-TINY = replace(SMALL, hidden=4, batch_size=3, target_every=2, iterations=4)
 W = np.array([-0.8, -0.2])
 OTHER = np.array([-0.4, -0.6])
 GAMMA, STEPS = 0.9, 3
@@ -162,13 +163,9 @@ class TestOptimum:
         # the second step is the last.
         world = replace(problem(RULES, 0.5, every_course(2)), horizon=2)
         histories = Histories.of(world if rules else replace(world, model=world.model.model), "data")
-        network = HistoryNetwork(4, 2, 1, hidden=3)
-        with torch.no_grad():
-            network.head.weight.zero_()
-            network.head.bias.copy_(torch.tensor([1.0, 3.0]))
         learner = QLearner((histories.phi @ torch.tensor([-1.0, 0.0]))[..., None], histories.masks)
         rows = Rows(torch.tensor([0, 0]), torch.tensor([0, 1]))
-        got = _targets(histories, learner, network, rows, torch.tensor([[0, 1]] * 2))[..., 0]
+        got = targets_by_hand(histories, learner, [1.0, 3.0], rows)[..., 0]
         # Mild, then severe: diseases of (1, .2) and (1, .4) follow. After the second step there is nothing.
         after_treating = 0.5 if rules else 1.5
         np.testing.assert_allclose(got, [[-1 + 1.5, -0.2 + after_treating], [-1, -0.4]], atol=1e-6)

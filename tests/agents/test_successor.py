@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states
+from recurrent_networks import shown
 from small_agents import TINY, exact_agent, known_agent, known_problem, tumour_agent, tumour_batch
 
 import agents.successor.agent
@@ -281,12 +282,6 @@ def test_a_part_of_the_starts_says_nearly_what_all_say(w):
 
 
 # --- acting -----------------------------------------------------------------------------------------------------------
-
-
-def shown(batch, t):
-    """What a policy sees of each episode at t."""
-    previous = batch.actions[:, t - 1] if t else np.full(len(batch), -1)
-    return observation(batch.obs[:, t], previous, batch.n_actions)
 
 
 class TestActing:

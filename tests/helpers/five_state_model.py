@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
+import torch
 from five_states import BURDEN, MILD, NEXT, PHI, SEVERE
 from small_batches import cut_off
 
 from agents.as_printed.histories import Histories
+from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Rows, _targets
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import fold
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
+SMALL = HistoryTrainingConfig(hidden=32, batch_size=16, learning_rate=2e-2, target_every=20, iterations=300)
+TINY = replace(SMALL, hidden=4, batch_size=3, target_every=2, iterations=4)
+PRINTED = replace(
+    HistoryTrainingConfig.paper(),
+    hidden=32,
+    batch_size=48,
+    learning_rate=2e-2,
+    last_rate=0.03,
+    target_every=20,
+    iterations=300,
+)
 FEATURES = ("disease", "side effects")
 ENDS = np.array([0.0, 0.2])
 """Chance that an episode ends with each action."""
@@ -96,3 +110,12 @@ def mu_over(batch: Batch, psi: FloatArray, choose) -> FloatArray:
 
 def histories_of(batch: Batch, gamma: float, ends="model", horizon: int | None = None) -> Histories:
     return Histories.of(problem_of(batch, gamma, horizon), ends)
+
+
+def targets_by_hand(histories: Histories, learner, values: list[float], rows: Rows) -> FloatArray:
+    """Targets ``[R, A, k]`` where the target network says the same values of every history."""
+    network = HistoryNetwork(4, 2, len(values) // 2, hidden=3)
+    with torch.no_grad():
+        network.head.weight.zero_()
+        network.head.bias.copy_(torch.tensor(values))
+    return _targets(histories, learner, network, rows, torch.tensor([[0, 1]] * len(rows.step))).numpy()

@@ -55,11 +55,16 @@ class KnownModel:
         return np.concatenate([obs, actions[..., None] + 1.0], axis=-1, dtype=np.float32)
 
 
-def value_of_plan(state, plan, gamma, ends=True) -> FloatArray:
-    """Successor features ``[2]`` of a plan from ``state = (x, y, previous action or None)``, in plain Python."""
+def value_of_plan(state, plan, gamma, ends=True, left=None) -> FloatArray | None:
+    """Successor features ``[2]`` of a plan from ``state = (x, y, previous action or None)``, in plain Python.
+
+    None where a later action is not among those that ``left(x, y, previous)`` leaves.
+    """
     x, y, previous = state
     total, reach = [0.0, 0.0], 1.0
-    for action in plan:
+    for step, action in enumerate(plan):
+        if left and step and action not in left(x, y, previous):
+            return None
         chance = ENDS[action] if ends and x > 0 else 0.0
         before = (0.0, 0.0) if previous is None else MOVES[previous]
         x, y = x + MOVES[action][0] + before[0] / 2, y + MOVES[action][1] + before[1] / 2
@@ -69,16 +74,23 @@ def value_of_plan(state, plan, gamma, ends=True) -> FloatArray:
     return np.array(total)
 
 
-def every_plan(state, steps, gamma, first, ends=True) -> FloatArray:
-    """Successor features ``[P, 2]`` of all plans of ``steps`` actions that begin with ``first``."""
+def every_plan(state, steps, gamma, first, ends=True, left=None) -> FloatArray:
+    """Successor features ``[P, 2]`` of all (allowed) plans of ``steps`` actions that begin with ``first``."""
     rest = itertools.product(range(3), repeat=steps - 1)
-    return np.array([value_of_plan(state, (first, *plan), gamma, ends) for plan in rest])
+    plans = [value_of_plan(state, (first, *plan), gamma, ends, left) for plan in rest]
+    return np.array([plan for plan in plans if plan is not None])
 
 
-def best_plans(state, steps, gamma, w, ends=True) -> FloatArray:
+def best_plans(state, steps, gamma, w, ends=True, left=None) -> FloatArray:
     """Successor features ``[3, 2]`` of the best plan that begins with each action."""
-    plans = [every_plan(state, steps, gamma, first, ends) for first in range(3)]
+    plans = [every_plan(state, steps, gamma, first, ends, left) for first in range(3)]
     return np.array([psi[(psi @ w).argmax()] for psi in plans])
+
+
+def weights(n: int, seed: int = 0) -> FloatArray:
+    """``[n, 2]`` of L1 norm 1 and any sign."""
+    w = np.random.default_rng(seed).normal(size=(n, 2))
+    return w / np.abs(w).sum(axis=1, keepdims=True)
 
 
 def plain_state(row: Float32Array) -> tuple[float, float, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from small_batches import cut_off
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import rollout
@@ -36,14 +37,6 @@ def confounded(episodes: int, seed: int = 0) -> tuple[Batch, Batch]:
     batch = rollout(TumourWorld(), ConfoundedDoctor(seed + 100), episodes, np.random.default_rng(seed))
     held_out = episodes // 10
     return batch.take(np.arange(episodes - held_out)), batch.take(np.arange(episodes - held_out, episodes))
-
-
-def cut_off(obs, actions, features, action_names, lengths=None) -> Batch:
-    """Episodes whose watching ended, by default all after their last action."""
-    n = len(obs)
-    none = np.zeros(n, dtype=np.bool_)
-    lengths = np.full(n, actions.shape[1]) if lengths is None else lengths
-    return Batch(obs, actions, lengths, none, ~none, features, action_names, tuple(f"e{i}" for i in range(n)))
 
 
 def linear_system(episodes: int, seed: int, noise: float = 0.0) -> Batch:

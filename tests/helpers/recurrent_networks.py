@@ -82,7 +82,7 @@ def episodes(*lengths: int, seed: int = 0) -> Batch:
 
 def shown(batch: Batch, t: int):
     """What is seen of every episode at t: features and the previous action."""
-    return observation(batch.obs[:, t], batch.actions[:, t - 1] if t else np.full(len(batch), -1), 3)
+    return observation(batch.obs[:, t], batch.actions[:, t - 1] if t else np.full(len(batch), -1), batch.n_actions)
 
 
 def stepped(network: Recurrent, batch: Batch):

@@ -9,10 +9,11 @@ import numpy as np
 from cirl_gym.data.batch import Batch
 
 
-def cut_off(obs, actions, features: tuple[str, ...], action_names: tuple[str, ...] = ("wait", "treat")) -> Batch:
-    """Episodes of one length ``[N, T + 1, d]`` and ``[N, T]`` that were cut off at their last step."""
+def cut_off(obs, actions, features: tuple[str, ...], action_names=("wait", "treat"), lengths=None) -> Batch:
+    """Episodes ``[N, T + 1, d]`` and ``[N, T]``, by default of one length, that were cut off at their last step."""
     actions, none = np.asarray(actions), np.zeros(len(actions), dtype=np.bool_)
-    ids, lengths = tuple(f"e{i}" for i in range(len(actions))), np.full(len(actions), actions.shape[1])
+    ids = tuple(f"e{i}" for i in range(len(actions)))
+    lengths = np.full(len(actions), actions.shape[1]) if lengths is None else lengths
     return Batch(np.asarray(obs, dtype=np.float32), actions, lengths, none, ~none, features, action_names, ids)
 
 
