@@ -36,7 +36,7 @@ EDGES = (0.0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0)
 
 
 @dataclass(frozen=True)
-class Coverage:
+class IntervalCoverage:
     """How often outcomes lie in central intervals of one nominal level."""
 
     level: float
@@ -65,7 +65,7 @@ def interval_coverage(
     bounds: tuple[FloatArray, FloatArray],
     levels: Sequence[float] = LEVELS,
     episode: IntArray | None = None,
-) -> tuple[Coverage, ...]:
+) -> tuple[IntervalCoverage, ...]:
     """Share of outcomes inside the intervals of an ensemble, or of a single model.
 
     The interval is mean +- z sqrt(variance between members + noise^2), z the normal quantile: what the members disagree
@@ -101,7 +101,7 @@ def interval_coverage(
         alone = float(inside[free].mean()) if free.any() else None
         gain = np.where(judged, inside - inside[judged].mean(), 0.0).sum(axis=1)
         error = float(np.sqrt((np.bincount(whose, gain) ** 2).sum()) / judged.sum())
-        found.append(Coverage(level, shares, float(inside.mean()), alone, inside.size, int(free.sum()), error))
+        found.append(IntervalCoverage(level, shares, float(inside.mean()), alone, inside.size, int(free.sum()), error))
     return tuple(found)
 
 

@@ -44,7 +44,7 @@ from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages, stages
 from irl.stored_stages import MemberPosterior, stored_expert, stored_outcome_model
-from irl.studies.gammas import Solved, choose_gamma
+from irl.studies.gammas import SolvedGamma, choose_gamma
 from irl.studies.windows import time_windows
 
 
@@ -254,9 +254,9 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
         load = partial(SuccessorAgent.load, model=problem.model)
         return study.stored.stage(part, compute, SuccessorAgent.save, load)
 
-    def solve(gamma: float) -> Solved:
+    def solve(gamma: float) -> SolvedGamma:
         agent = learnt(gamma, f"agent_gamma_{gamma!r}.npz")
-        return Solved(agent, judged_preferences(agent.psi, study.train, study.signs, how, study.rng("weights"))[0])
+        return SolvedGamma(agent, judged_preferences(agent.psi, study.train, study.signs, how, study.rng("weights"))[0])
 
     if not config.choose_gamma:
         with study.stages.stage("candidate policies") as report:

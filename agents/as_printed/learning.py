@@ -21,8 +21,8 @@ from torch import Tensor
 from agents.as_printed.histories import Histories, Masks, PolicyActions
 from agents.as_printed.training import (
     HistoryNetwork,
+    HistoryRows,
     HistoryTrainingConfig,
-    Rows,
     StoredTraining,
     train_on_histories,
     values_along,
@@ -121,14 +121,14 @@ class QLearner:
     def __init__(self, reward: Tensor, masks: Masks | None = None) -> None:
         self.payoff, self.masks = reward, masks
 
-    def chosen(self, rows: Rows, values: Tensor, rng: np.random.Generator) -> Tensor:
+    def chosen(self, rows: HistoryRows, values: Tensor, rng: np.random.Generator) -> Tensor:
         """``[R]`` the allowed action of largest Q."""
         del rng
         if self.masks is not None:
             return only_allowed(values[..., 0], self.masks.here[rows.episode, rows.step]).argmax(dim=1)
         return values[..., 0].argmax(dim=1)
 
-    def following(self, rows: Rows, actions: Tensor, values: Tensor) -> Tensor:
+    def following(self, rows: HistoryRows, actions: Tensor, values: Tensor) -> Tensor:
         """``[R, C, 1]`` the largest Q of the next histories' allowed actions."""
         if self.masks is not None:
             allowed = self.masks.following[rows.episode[:, None], rows.step[:, None], actions]
@@ -196,13 +196,13 @@ class MuLearner:
     def __init__(self, phi: Tensor, actions: PolicyActions) -> None:
         self.payoff, self.actions = phi, actions
 
-    def chosen(self, rows: Rows, values: Tensor, rng: np.random.Generator) -> Tensor:
+    def chosen(self, rows: HistoryRows, values: Tensor, rng: np.random.Generator) -> Tensor:
         """``[R]`` a ~ pi(. | h)."""
         del values
         answer = torch.from_numpy(rng.integers(len(self.actions.here), size=len(rows.step)))
         return self.actions.here[answer, rows.episode, rows.step]
 
-    def following(self, rows: Rows, actions: Tensor, values: Tensor) -> Tensor:
+    def following(self, rows: HistoryRows, actions: Tensor, values: Tensor) -> Tensor:
         """``[R, C, d]`` mean of mu(h', a') over the policy's answers."""
         answers = self.actions.following[:, rows.episode[:, None], rows.step[:, None], actions]
         return values.take_along_dim(answers.permute(1, 2, 0)[..., None], dim=2).mean(dim=2)

@@ -121,7 +121,7 @@ class HistoryTrainingConfig:
         return self.learning_rate * (1.0 - (1.0 - self.last_rate) * done)
 
 
-class Rows(NamedTuple):
+class HistoryRows(NamedTuple):
     """Which histories of a batch: R episodes and times."""
 
     episode: Tensor
@@ -146,7 +146,7 @@ class HistoryNetwork(nn.Module):
         out: Tensor = self.head(hidden)
         return out.reshape(*hidden.shape[:-1], self.n_actions, self.size)
 
-    def hidden(self, inputs: Tensor, rows: Rows) -> Tensor:
+    def hidden(self, inputs: Tensor, rows: HistoryRows) -> Tensor:
         """The memory's output ``[R, H]`` after histories of the inputs ``[N, T, I]``."""
         if rows.whole is None:
             return self.memory(inputs, rows)[0]
@@ -155,7 +155,7 @@ class HistoryNetwork(nn.Module):
         hidden: Tensor = self.lstm(inputs[episodes])[0][live]
         return hidden
 
-    def memory(self, inputs: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    def memory(self, inputs: Tensor, rows: HistoryRows) -> tuple[Tensor, Tensor]:
         """Hidden and cell states ``[R, H]`` after histories of the inputs ``[N, T, I]``."""
         if rows.whole is not None:
             episodes, live = rows.whole
@@ -181,10 +181,10 @@ class Learner(Protocol):
     def payoff(self) -> Tensor:
         """``[N, T, A, k]`` what an action brings at once."""
 
-    def chosen(self, rows: Rows, values: Tensor, rng: np.random.Generator) -> Tensor:
+    def chosen(self, rows: HistoryRows, values: Tensor, rng: np.random.Generator) -> Tensor:
         """``[R]`` the actions of the policy after the histories, whose values are ``[R, A, k]``."""
 
-    def following(self, rows: Rows, actions: Tensor, values: Tensor) -> Tensor:
+    def following(self, rows: HistoryRows, actions: Tensor, values: Tensor) -> Tensor:
         """``[R, C, k]`` worth of the next histories after actions ``[R, C]``, by their values ``[R, C, A, k]``."""
 
     def loss(self, error: Tensor) -> Tensor:
@@ -241,27 +241,27 @@ def train_on_histories(
     return network.eval()
 
 
-def _sampler(batch: Batch, config: HistoryTrainingConfig, rng: np.random.Generator) -> Callable[[], Rows]:
+def _sampler(batch: Batch, config: HistoryTrainingConfig, rng: np.random.Generator) -> Callable[[], HistoryRows]:
     """Draws the histories of one iteration, with replacement, every history (or episode) as likely as any other."""
     mask = torch.from_numpy(batch.mask)
     episode, step = mask.nonzero(as_tuple=True)
 
-    def histories() -> Rows:
+    def histories() -> HistoryRows:
         drawn = torch.from_numpy(rng.integers(len(episode), size=config.batch_size))
-        return Rows(episode[drawn], step[drawn])
+        return HistoryRows(episode[drawn], step[drawn])
 
-    def episodes() -> Rows:
+    def episodes() -> HistoryRows:
         drawn = torch.from_numpy(rng.integers(len(batch), size=config.batch_size))
         live = mask[drawn]
         position, times = live.nonzero(as_tuple=True)
-        return Rows(drawn[position], times, (drawn, live))
+        return HistoryRows(drawn[position], times, (drawn, live))
 
     return histories if config.unit == "histories" else episodes
 
 
 def _learnt_actions(
     learner: Learner,
-    rows: Rows,
+    rows: HistoryRows,
     values: Tensor,
     config: HistoryTrainingConfig,
     iteration: int,
@@ -284,7 +284,9 @@ def _learnt_actions(
     return torch.where(explores, torch.from_numpy(drawn), learner.chosen(rows, values, rng))[:, None]
 
 
-def _targets(histories: Histories, learner: Learner, target: HistoryNetwork, rows: Rows, actions: Tensor) -> Tensor:
+def _targets(
+    histories: Histories, learner: Learner, target: HistoryNetwork, rows: HistoryRows, actions: Tensor
+) -> Tensor:
     """What the values ``[R, C, k]`` of actions ``[R, C]`` are moved to, by the target network."""
     at = (rows.episode[:, None], rows.step[:, None], actions)
     with torch.no_grad():

@@ -21,7 +21,7 @@ BEGINNINGS = ("patient", "history", "episode")
 
 
 @dataclass(frozen=True)
-class Histories:
+class GivenHistories:
     """Given beginnings of n episodes; one without actions is a first observation."""
 
     obs: FloatArray
@@ -43,9 +43,9 @@ class Histories:
         last = np.take_along_axis(np.pad(self.actions, ((0, 0), (0, 1))), np.maximum(self.lengths - 1, 0)[:, None], 1)
         return np.where(self.lengths > 0, last[:, 0], -1)
 
-    def take(self, rows: IntArray) -> Histories:
+    def take(self, rows: IntArray) -> GivenHistories:
         """The histories of some rows."""
-        return Histories(self.obs[rows], self.actions[rows], self.lengths[rows])
+        return GivenHistories(self.obs[rows], self.actions[rows], self.lengths[rows])
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Start:
 
     weights: FloatArray
     """``[n, d]``."""
-    histories: Histories | None
+    histories: GivenHistories | None
     """None: drawn beginnings."""
     limit: int
     """Number of actions, those of the histories counted, after which watching ends."""
@@ -136,7 +136,7 @@ def weight_rows(given: Any, n: int, features: Sequence[str]) -> FloatArray:
     return np.tile(check_weights(given, features), (n, 1))
 
 
-def patient_rows(given: Any, n: int, d: int) -> Histories:
+def patient_rows(given: Any, n: int, d: int) -> GivenHistories:
     """Option ``patient``, a first observation for all rows or ``[n, d]``, as n histories without actions.
 
     Raises:
@@ -146,10 +146,10 @@ def patient_rows(given: Any, n: int, d: int) -> Histories:
     if numbers.shape not in ((d,), (n, d)) or not np.isfinite(numbers).all():
         raise ValueError(f"option 'patient' must be a first observation of {d} finite numbers, got {given!r}")
     first = np.tile(numbers, (n, 1)) if numbers.ndim == 1 else numbers
-    return Histories(first[:, None], np.zeros((n, 0), dtype=np.int64), np.zeros(n, dtype=np.int64))
+    return GivenHistories(first[:, None], np.zeros((n, 0), dtype=np.int64), np.zeros(n, dtype=np.int64))
 
 
-def history_rows(given: Any, n: int, d: int, n_actions: int) -> Histories:
+def history_rows(given: Any, n: int, d: int, n_actions: int) -> GivenHistories:
     """Option ``history`` as n histories: a pair (obs ``[k+1, d]``, actions ``[k]``) for all, or a batch of n episodes.
 
     Raises:
@@ -158,7 +158,7 @@ def history_rows(given: Any, n: int, d: int, n_actions: int) -> Histories:
     if isinstance(given, Batch):
         if len(given) not in (1, n):
             raise ValueError(f"option 'history' must be a batch of {n} episodes, got one of {len(given)}")
-        histories = Histories(given.obs.astype(np.float64), given.actions, given.lengths)
+        histories = GivenHistories(given.obs.astype(np.float64), given.actions, given.lengths)
     else:
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise ValueError(
@@ -171,7 +171,7 @@ def history_rows(given: Any, n: int, d: int, n_actions: int) -> Histories:
             raise ValueError(
                 f"option 'history' must be obs [k+1, {d}] and actions [k], got shapes {obs.shape} and {actions.shape}"
             )
-        histories = Histories(obs[None], actions[None].astype(np.int64), np.array([len(actions)]))
+        histories = GivenHistories(obs[None], actions[None].astype(np.int64), np.array([len(actions)]))
     if histories.obs.shape[2] != d or not np.isfinite(histories.obs).all():
         raise ValueError(f"option 'history': observations must be {d} finite numbers")
     if ((histories.actions < 0) | (histories.actions >= n_actions)).any():
@@ -179,7 +179,7 @@ def history_rows(given: Any, n: int, d: int, n_actions: int) -> Histories:
     return histories if len(histories.lengths) == n else histories.take(np.zeros(n, dtype=np.int64))
 
 
-def episode_rows(batch: Batch, episode: Any, step: Any, n: int) -> tuple[Histories, npt.NDArray[Any]]:
+def episode_rows(batch: Batch, episode: Any, step: Any, n: int) -> tuple[GivenHistories, npt.NDArray[Any]]:
     """Options ``episode`` and ``step``, one for all rows or one each, as n histories h_t and the episodes' ids ``[n]``.
 
     Raises:
@@ -206,10 +206,10 @@ def episode_rows(batch: Batch, episode: Any, step: Any, n: int) -> tuple[Histori
     longest = int(steps.max())
     obs = batch.obs[episodes, : longest + 1].astype(np.float64)
     ids = np.array([batch.ids[i] for i in episodes], dtype=object)
-    return Histories(obs, batch.actions[episodes, :longest], steps), ids
+    return GivenHistories(obs, batch.actions[episodes, :longest], steps), ids
 
 
-def limit_of(given: Any, limit: int | None, histories: Histories | None) -> int:
+def limit_of(given: Any, limit: int | None, histories: GivenHistories | None) -> int:
     """Option ``horizon`` as the number of actions, those of ``histories`` counted, after which watching ends.
 
     Without the option that is the environment's own ``limit`` (None: none), which it can only shorten.

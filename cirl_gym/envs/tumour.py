@@ -13,7 +13,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import numbered_actions
 from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv, entry_point
 from cirl_gym.envs.options import (
-    Histories,
+    GivenHistories,
     Start,
     check_arguments,
     history_rows,
@@ -157,7 +157,7 @@ class TumourCohort(Cohort[TumourStart]):
         noise = np.multiply(self._constants.noise, numbers, order="F")
         return tumour.follow(self._constants, self.state, actions, noise)
 
-    def _go_on(self, rows: IntArray, histories: Histories) -> None:
+    def _go_on(self, rows: IntArray, histories: GivenHistories) -> None:
         """Put rows where given histories end."""
         state = tumour.initial_state(self.parameters, histories.obs[:, 0])
         for t in range(histories.actions.shape[1]):
@@ -203,7 +203,7 @@ def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParam
     return parameters
 
 
-def _check_going(base: TumourParameters, name: str, histories: Histories) -> None:
+def _check_going(base: TumourParameters, name: str, histories: GivenHistories) -> None:
     """Refuse beginnings after which nothing follows."""
     x, z = histories.obs[histories.seen].T
     most_x, most_z = base.limits

@@ -100,7 +100,7 @@ def step_rewards(batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike) 
     return np.where(batch.mask, earned, 0.0)
 
 
-class Episode(NamedTuple):
+class ShownEpisode(NamedTuple):
     """One episode with k actions, without padding; its arrays are its own."""
 
     obs: Float32Array
@@ -115,12 +115,12 @@ class Episode(NamedTuple):
 
 def shown_episodes(
     batch: Batch, feature_map: FeatureMap, weights: npt.ArrayLike, previous_action: bool
-) -> list[Episode]:
+) -> list[ShownEpisode]:
     """The N episodes as a learner is shown them, in the batch's order; arguments and errors as :func:`transitions`."""
     seen = shown_observations(batch, previous_action=previous_action)
     earned = step_rewards(batch, feature_map, weights)
     return [
-        Episode(
+        ShownEpisode(
             seen[i, : length + 1].copy(),
             batch.actions[i, :length].copy(),
             earned[i, :length].copy(),

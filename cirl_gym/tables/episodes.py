@@ -13,7 +13,7 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.tables.columns import LastRow, TableColumns, TableOptions
-from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, OBSERVED, Rows
+from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, OBSERVED, TableRows
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 MOST_ACTIONS = 50
@@ -21,13 +21,13 @@ MOST_ACTIONS = 50
 
 
 @dataclass(frozen=True)
-class Episodes:
+class CutEpisodes:
     """N episodes with their readings as observed: nothing is filled yet."""
 
     obs: FloatArray
     """``[N, T+1, d]`` readings, NaN where missing and on padding."""
     state: IntArray
-    """``[N, T+1, d]`` as in :attr:`~cirl_gym.tables.rows.Rows.state`; OBSERVED on padding."""
+    """``[N, T+1, d]`` as in :attr:`~cirl_gym.tables.rows.TableRows.state`; OBSERVED on padding."""
     actions: IntArray
     """``[N, T]``."""
     lengths: IntArray
@@ -73,7 +73,7 @@ class FeatureCounts:
             raise ValueError(f"FeatureCounts: the counts do not add up: {self}")
 
 
-def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Episodes:
+def cut_episodes(rows: TableRows, columns: TableColumns, options: TableOptions) -> CutEpisodes:
     """Cut sorted rows, one per (id, time), into episodes.
 
     Raises:
@@ -116,7 +116,7 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
         )
     actions = np.where(live[:, 1:], np.searchsorted(present, codes[:, :-1]), 0)
     owners, steps = rows.episode[starts], np.diff(rows.time[index])[np.diff(rows.episode[index]) == 0]
-    return Episodes(
+    return CutEpisodes(
         obs=obs,
         state=state,
         actions=actions.astype(np.int64),
@@ -133,7 +133,7 @@ def cut_episodes(rows: Rows, columns: TableColumns, options: TableOptions) -> Ep
 
 
 def _without_last_action(
-    rows: Rows, words: str, starts: IntArray, sizes: IntArray, rule: LastRow
+    rows: TableRows, words: str, starts: IntArray, sizes: IntArray, rule: LastRow
 ) -> tuple[IntArray, int]:
     """Actions ``[R]`` with none on the last row of any id, and how many ids of several rows lost one by that."""
     last = starts + sizes - 1
@@ -164,7 +164,7 @@ def _without_last_action(
 
 
 def _ends(
-    rows: Rows, columns: TableColumns, options: TableOptions, starts: IntArray, sizes: IntArray, several: BoolArray
+    rows: TableRows, columns: TableColumns, options: TableOptions, starts: IntArray, sizes: IntArray, several: BoolArray
 ) -> BoolArray:
     """``[several]`` whether the process ended, by the flags of the table or the user's word."""
     names = [name for name in (columns.terminated, columns.truncated) if name is not None]
@@ -197,7 +197,7 @@ def _ends(
     return ended
 
 
-def lag_features(episodes: Episodes, features: Sequence[str], lagged: Sequence[str]) -> Episodes:
+def lag_features(episodes: CutEpisodes, features: Sequence[str], lagged: Sequence[str]) -> CutEpisodes:
     """Move the readings of some features to the next row of the episode; the first row then has none."""
     obs, state = episodes.obs.copy(), episodes.state.copy()
     for name in lagged:
@@ -215,7 +215,7 @@ def carry_forward(obs: FloatArray) -> FloatArray:
 
 
 def fill(
-    episodes: Episodes, columns: TableColumns, training: BoolArray, indicator: bool
+    episodes: CutEpisodes, columns: TableColumns, training: BoolArray, indicator: bool
 ) -> tuple[Batch, dict[str, float], tuple[str, ...], tuple[FeatureCounts, ...]]:
     """Fill every gap; only episodes in ``training [N]`` decide what with.
 

@@ -20,7 +20,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import before, with_lags
 from cirl_gym.data.rules import masked
 from cirl_gym.tables.columns import TableColumns, TableOptions, check_known, infer_columns
-from cirl_gym.tables.episodes import Episodes, FeatureCounts, cut_episodes, fill, lag_features
+from cirl_gym.tables.episodes import CutEpisodes, FeatureCounts, cut_episodes, fill, lag_features
 from cirl_gym.tables.rows import blanks_apart, check_static, limit_ranges, merge_duplicates, parse_rows, sort_rows
 from cirl_gym.tables.sheet import Sheet, number
 from cirl_gym.types import BoolArray, FloatArray, IntArray
@@ -281,7 +281,7 @@ def split_groups(
 
 def _read(
     frame: pd.DataFrame | Sheet, columns: TableColumns | None, options: TableOptions
-) -> tuple[Episodes, TableReport]:
+) -> tuple[CutEpisodes, TableReport]:
     """A table that was read and cut, but not filled, and the account of it so far."""
     sheet = frame if isinstance(frame, Sheet) else Sheet(frame)
     if sheet.frame.empty:
@@ -346,7 +346,7 @@ def mixed_units(values: FloatArray, features: Sequence[str]) -> dict[str, str]:
     return warnings
 
 
-def action_leaks(episodes: Episodes, features: Sequence[str]) -> list[str]:
+def action_leaks(episodes: CutEpisodes, features: Sequence[str]) -> list[str]:
     """A warning for each feature that equals, or in more than 99 % of rows determines, the action of its own row.
 
     "Determines" is measured on patients that were not looked at: the groups are dealt into two halves, and the action

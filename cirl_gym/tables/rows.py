@@ -14,13 +14,13 @@ from cirl_gym.tables.sheet import BadCell, RowNames, Sheet, listed, number, refu
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 OBSERVED, EMPTY, BELOW, ABOVE = 0, 1, 2, 3
-"""Why a reading is missing, if it is: see :attr:`Rows.state`."""
+"""Why a reading is missing, if it is: see :attr:`TableRows.state`."""
 
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """R rows of a table, parsed."""
 
     features: tuple[str, ...]
@@ -45,7 +45,7 @@ class Rows:
     names: RowNames
     """What to call the rows in messages."""
 
-    def take(self, index: IntArray | BoolArray) -> Rows:
+    def take(self, index: IntArray | BoolArray) -> TableRows:
         """The chosen rows, in the order given; ids and names of actions stay as they are."""
         return replace(
             self,
@@ -63,7 +63,7 @@ class Rows:
         return f"id {self.ids[self.episode[row]]!r}, {self.names[row]}"
 
 
-def parse_rows(sheet: Sheet, columns: TableColumns) -> Rows:
+def parse_rows(sheet: Sheet, columns: TableColumns) -> TableRows:
     """Read every used cell.
 
     Raises:
@@ -107,7 +107,7 @@ def parse_rows(sheet: Sheet, columns: TableColumns) -> Rows:
                 f"but to {groups[codes[row]]!r} in an earlier row"
             )
     action, action_values = _actions(sheet, columns.actions)
-    return Rows(
+    return TableRows(
         features=columns.features,
         ids=tuple(ids),
         groups=tuple(groups.values()),
@@ -154,7 +154,7 @@ def _actions(sheet: Sheet, columns: Sequence[str]) -> tuple[IntArray, tuple[tupl
     return action, tuple(tuple(names[code] for names, code in zip(values, row, strict=True)) for row in occurring)
 
 
-def check_static(rows: Rows, static: Sequence[str]) -> None:
+def check_static(rows: TableRows, static: Sequence[str]) -> None:
     """A ValueError that names column, id, row and both values where a static feature changes, for sorted rows."""
     for name in static:
         column = rows.values[:, rows.features.index(name)]
@@ -169,7 +169,7 @@ def check_static(rows: Rows, static: Sequence[str]) -> None:
             )
 
 
-def limit_ranges(rows: Rows, ranges: dict[str, tuple[float, float]]) -> Rows:
+def limit_ranges(rows: TableRows, ranges: dict[str, tuple[float, float]]) -> TableRows:
     """Readings outside their plausible range become missing; they are never moved to its bounds."""
     values, state = rows.values.copy(), rows.state.copy()
     for name, (low, high) in ranges.items():
@@ -180,7 +180,7 @@ def limit_ranges(rows: Rows, ranges: dict[str, tuple[float, float]]) -> Rows:
     return replace(rows, values=values, state=state)
 
 
-def sort_rows(rows: Rows) -> tuple[Rows, int, int]:
+def sort_rows(rows: TableRows) -> tuple[TableRows, int, int]:
     """Rows by episode, then time, then place in the table; how many ids stood apart, and how many out of order."""
     changes = np.flatnonzero(np.diff(rows.episode) != 0) + 1
     runs = np.bincount(rows.episode[np.concatenate([[0], changes])], minlength=len(rows.ids))
@@ -192,7 +192,9 @@ def sort_rows(rows: Rows) -> tuple[Rows, int, int]:
     return rows.take(order), int((runs > 1).sum()), resorted
 
 
-def merge_duplicates(rows: Rows, rule: Duplicates, never_average: Sequence[str] = ()) -> tuple[Rows, int, int]:
+def merge_duplicates(
+    rows: TableRows, rule: Duplicates, never_average: Sequence[str] = ()
+) -> tuple[TableRows, int, int]:
     """One row per (id, time), for sorted rows; how many were the same as another, and how many merged by the rule.
 
     Features in ``never_average`` (mixed units) have no mean.
@@ -222,7 +224,7 @@ def merge_duplicates(rows: Rows, rule: Duplicates, never_average: Sequence[str] 
     return merged, int(same.sum()), int(later.sum())
 
 
-def _average(rows: Rows, starts: IntArray, later: BoolArray, never_average: Sequence[str]) -> Rows:
+def _average(rows: TableRows, starts: IntArray, later: BoolArray, never_average: Sequence[str]) -> TableRows:
     run = np.cumsum(~later) - 1
     for row in np.flatnonzero(later):
         first = starts[run[row]]

@@ -57,7 +57,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSpace:
     """A table, and how many of its combinations are tried.
 
     Raises:
@@ -114,7 +114,7 @@ class Search:
         return changed
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Search:
+    def from_dict(cls, values: Mapping[str, Any]) -> SearchSpace:
         """What a data file holds.
 
         Raises:
@@ -127,7 +127,7 @@ class Search:
             raise ValueError(f"not a search: {error}") from error
 
 
-def load_search(kind: str) -> Search:
+def load_search(kind: str) -> SearchSpace:
     """The search that ships with the package: of the paper's appendices F and G, and one for RMSN.
 
     Raises:
@@ -136,7 +136,7 @@ def load_search(kind: str) -> Search:
     file = resources.files("cirl_gym.tuning") / "searches" / f"{kind}.json"
     if kind not in NETWORK_KINDS:
         raise ValueError(f"there is nothing to tune for {kind!r}; models with a search: {', '.join(NETWORK_KINDS)}")
-    return Search.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    return SearchSpace.from_dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def input_size(batch: Batch) -> int:
@@ -176,7 +176,7 @@ class TuningConfig:
 
     model: NetworkKind
     """Which model."""
-    search: Search | None = None
+    search: SearchSpace | None = None
     """What is tried; default: the search that ships for the model."""
     trials: int | None = None
     """How many, those of earlier calls counted; default: the search's own number (20)."""
@@ -202,7 +202,7 @@ class TuningConfig:
         table.configured(self.start, table.combination(0), 1)  # an unknown field is an error now, not in a trial
 
     @property
-    def table(self) -> Search:
+    def table(self) -> SearchSpace:
         """What is tried."""
         return self.search or load_search(self.model)
 

@@ -25,7 +25,7 @@ from cirl_gym.outcome_models.training import NotFiniteError, Watch
 from cirl_gym.tuning.search import (
     Choice,
     Sampler,
-    Search,
+    SearchSpace,
     TrialRow,
     Tuning,
     TuningConfig,
@@ -146,7 +146,7 @@ class Shuffled(optuna.samplers.BaseSampler):
     The combination of a trial depends on its place alone, so that machines that share a study try different ones.
     """
 
-    def __init__(self, search: Search, seed: int) -> None:
+    def __init__(self, search: SearchSpace, seed: int) -> None:
         self._search = search
         self._order = np.random.default_rng([seed, 0]).permutation(search.combinations)
 
@@ -164,7 +164,9 @@ class Shuffled(optuna.samplers.BaseSampler):
         return self._search.combination(int(index))[param_name]
 
 
-def next_trial(study: optuna.Study, search: Search, sampler: Sampler, seed: int) -> tuple[optuna.Trial, int] | None:
+def next_trial(
+    study: optuna.Study, search: SearchSpace, sampler: Sampler, seed: int
+) -> tuple[optuna.Trial, int] | None:
     """The next trial and its place in the search; None: every combination has been tried."""
     trials = trials_of(study)
     fresh = sum(_ROOT not in trial.user_attrs for trial in trials)
@@ -183,7 +185,7 @@ def next_trial(study: optuna.Study, search: Search, sampler: Sampler, seed: int)
     return trial, place(trials[trial.number], trials)
 
 
-def choose(trial: optuna.Trial, search: Search) -> Choice:
+def choose(trial: optuna.Trial, search: SearchSpace) -> Choice:
     """An entry of every row."""
     return {p.name: trial.suggest_categorical(p.name, list(p.values)) for p in search.parameters}
 
@@ -348,7 +350,7 @@ def _fingerprint(batch: Batch) -> str:
     return hashlib.sha256(shape + b"".join(arrays)).hexdigest()
 
 
-def _row(trial: FrozenTrial, table: Search, inputs: int) -> TrialRow:
+def _row(trial: FrozenTrial, table: SearchSpace, inputs: int) -> TrialRow:
     state, known = verdict(trial), trial.user_attrs
     whole = len(trial.params) == len(table.parameters)
     return TrialRow(

@@ -307,7 +307,7 @@ class Quality(Record, frozen=True):
             require(not above, "quality: systematic or value is above the limit, which stops a run")
 
 
-class Change(Record, frozen=True):
+class WindowChange(Record, frozen=True):
     """One feature's weight in a window minus its weight in the window before, and the 90 % interval of that."""
 
     difference: float
@@ -343,7 +343,7 @@ class TimeWindow(Record, frozen=True):
     patients: Count
     found: WindowWeights | None
     """None where there are too few decisions to say anything; the window is named all the same."""
-    changes: tuple[Change, ...] | None
+    changes: tuple[WindowChange, ...] | None
     """``[d]`` how the weights differ from those of the window before; None where one of the two was not fitted."""
 
     def check(self) -> None:

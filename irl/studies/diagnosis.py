@@ -111,7 +111,7 @@ class Diagnosis(Document, frozen=True):
     probes: dict[str, diagnostics.TreatmentProbe]
     """By part of the model's state."""
     propensity: Propensity
-    intervals: tuple[diagnostics.Coverage, ...]
+    intervals: tuple[diagnostics.IntervalCoverage, ...]
     members: int
     """Models in the ensemble; 1: a single model."""
     ends: diagnostics.EndCalibration

@@ -27,7 +27,7 @@ from irl.result.result import GammaChoice, GammaTried, check_gammas
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolvedGamma:
     """The candidate policies of one discount factor, and what the training decisions say under it."""
 
     agent: SuccessorAgent
@@ -35,12 +35,12 @@ class Solved:
 
 
 def choose_gamma(
-    solve: Callable[[float], Solved],
+    solve: Callable[[float], SolvedGamma],
     gammas: Sequence[float],
     held_out: Batch,
     width: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[GammaChoice, Solved]:
+) -> tuple[GammaChoice, SolvedGamma]:
     """Solve under each discount factor, judge held-out decisions, take one; what was solved under it comes with it.
 
     Args:
@@ -57,7 +57,7 @@ def choose_gamma(
     check_gammas(gammas)
     if len(set(held_out.groups)) < 2:
         raise ValueError("to choose a discount factor, decisions of two patients at least must be held out")
-    solved: list[Solved] = []
+    solved: list[SolvedGamma] = []
     said: list[FloatArray] = []
     for number, gamma in enumerate(gammas):
         solved.append(solve(gamma))
@@ -68,7 +68,7 @@ def choose_gamma(
     return choice, solved[list(gammas).index(choice.chosen)]
 
 
-def held_out_log_likelihood(solved: Solved, batch: Batch, width: int | None = None) -> FloatArray:
+def held_out_log_likelihood(solved: SolvedGamma, batch: Batch, width: int | None = None) -> FloatArray:
     """Log-likelihood ``[N]`` of each episode's decisions, the chance of each averaged over the posterior.
 
     At the posterior means of weights and kappa alone, weights that are hardly known would be taken at their word, and

@@ -18,7 +18,7 @@ from cirl_gym.types import FloatArray
 from irl.preferences.inference import PosteriorConfig, Psi, near_weights, posterior_of
 from irl.preferences.likelihood import PlanPool, action_log_likelihood
 from irl.preferences.posterior import TAILS, PosteriorResult
-from irl.result.result import Change, TimeWindow, WindowWeights, check_starts
+from irl.result.result import TimeWindow, WindowChange, WindowWeights, check_starts
 
 FEWEST_DECISIONS, FEWEST_PATIENTS = 50, 10
 """A window with fewer is named and not fitted: how patients differ cannot be told from fewer."""
@@ -138,7 +138,7 @@ def change(
     after: PosteriorResult,
     influence_before: Mapping[str, FloatArray],
     influence_after: Mapping[str, FloatArray],
-) -> tuple[Change, ...]:
+) -> tuple[WindowChange, ...]:
     """Weights of a window minus those of the window before, with 90 % intervals that enclose two kinds of chance.
 
     1. Which actions were drawn: given their histories, decisions are independent under the likelihood, so every draw
@@ -158,7 +158,7 @@ def change(
         margin = _NORMAL_TAIL * spread[i]
         # No two weights are further apart than 2.
         ends = max(min(low, difference - margin), -2.0), min(max(high, difference + margin), 2.0)
-        found.append(Change(float(difference), (float(ends[0]), float(ends[1]))))
+        found.append(WindowChange(float(difference), (float(ends[0]), float(ends[1]))))
     return tuple(found)
 
 

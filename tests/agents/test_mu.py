@@ -27,7 +27,7 @@ from small_agents import exact_agent, known_problem
 
 from agents.as_printed.histories import Histories, PolicyActions
 from agents.as_printed.learning import EndlessWorld, MuLearner, RollOutConfig, learn_mu, learn_policy, rolled_out_mu
-from agents.as_printed.training import HistoryTrainingConfig, Rows, _learnt_actions, train_on_histories
+from agents.as_printed.training import HistoryRows, HistoryTrainingConfig, _learnt_actions, train_on_histories
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
@@ -135,7 +135,7 @@ def test_targets_by_hand():
     def target(ends, horizon=None):
         histories = histories_of(two_steps(), 0.5, ends, horizon)
         learner = MuLearner(histories.phi, PolicyActions.of(ByBurden(ACTIONS), histories))
-        rows = Rows(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 0, 0]))
+        rows = HistoryRows(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 0, 0]))
         return targets_by_hand(histories, learner, [1.0, 10.0, 2.0, 20.0], rows)
 
     # Mild -> severe (treated next) or drugged (left alone next); severe -> severe or mild (both treated next).
@@ -241,7 +241,7 @@ class TestFrame:
         histories = histories_of(every_course(3), 0.9)
         network = learn_mu(histories, ByBurden(ACTIONS), TINY, np.random.default_rng(0)).network
         episodes, live = torch.tensor([5, 2]), torch.tensor([[True, True, True], [True, True, False]])
-        rows = Rows(torch.tensor([5, 5, 5, 2, 2]), torch.tensor([0, 1, 2, 0, 1]))
+        rows = HistoryRows(torch.tensor([5, 5, 5, 2, 2]), torch.tensor([0, 1, 2, 0, 1]))
         whole = rows._replace(whole=(episodes, live))
         alone, together = network.memory(histories.inputs, rows), network.memory(histories.inputs, whole)
         together += (network.hidden(histories.inputs, whole),)
@@ -251,7 +251,7 @@ class TestFrame:
     def test_epsilon_says_how_often_the_policy_is_followed(self):
         histories = histories_of(every_course(3), 0.9)
         learner = MuLearner(histories.phi, PolicyActions.of(ByBurden(ACTIONS), histories))
-        rows = Rows(torch.zeros(10_000, dtype=torch.int64), torch.zeros(10_000, dtype=torch.int64))
+        rows = HistoryRows(torch.zeros(10_000, dtype=torch.int64), torch.zeros(10_000, dtype=torch.int64))
         config = replace(TINY, actions="epsilon_greedy", epsilon=0.6, epsilon_decay=0.1)
         for iteration, share in ((0, 0.7), (2, 0.8), (9, 1.0)):
             actions = _learnt_actions(

@@ -34,7 +34,7 @@ from agents.as_printed.learning import (
     rolled_out_mu,
     stored_policies,
 )
-from agents.as_printed.training import Rows, _learnt_actions
+from agents.as_printed.training import HistoryRows, _learnt_actions
 from agents.candidates import learnt_candidates
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.outcome_model import CounterfactualWorld
@@ -164,13 +164,13 @@ class TestOptimum:
         world = replace(problem(RULES, 0.5, every_course(2)), horizon=2)
         histories = Histories.of(world if rules else replace(world, model=world.model.model), "data")
         learner = QLearner((histories.phi @ torch.tensor([-1.0, 0.0]))[..., None], histories.masks)
-        rows = Rows(torch.tensor([0, 0]), torch.tensor([0, 1]))
+        rows = HistoryRows(torch.tensor([0, 0]), torch.tensor([0, 1]))
         got = targets_by_hand(histories, learner, [1.0, 3.0], rows)[..., 0]
         # Mild, then severe: diseases of (1, .2) and (1, .4) follow. After the second step there is nothing.
         after_treating = 0.5 if rules else 1.5
         np.testing.assert_allclose(got, [[-1 + 1.5, -0.2 + after_treating], [-1, -0.4]], atol=1e-6)
         values = torch.tensor([[[1.0], [3.0]]] * 2)
-        waited, treated = (Rows(torch.tensor(rows), torch.tensor([1, 1])) for rows in ([0, 4], [2, 6]))
+        waited, treated = (HistoryRows(torch.tensor(rows), torch.tensor([1, 1])) for rows in ([0, 4], [2, 6]))
         np.testing.assert_array_equal(every_course(2).actions[[0, 4, 2, 6], 0], [0, 0, 1, 1])
         assert learner.chosen(waited, values, np.random.default_rng(0)).tolist() == [1, 1]
         assert learner.chosen(treated, values, np.random.default_rng(0)).tolist() == ([0, 0] if rules else [1, 1])
@@ -249,7 +249,7 @@ class TestExploring:
     @pytest.mark.parametrize("epsilon", [0.0, 1.0])
     def test_one_of_the_allowed_actions(self, epsilon, policy):
         histories = self.histories()
-        rows = Rows(torch.tensor([0, 0, 1, 1]).repeat(600), torch.tensor([0, 1, 0, 1]).repeat(600))
+        rows = HistoryRows(torch.tensor([0, 0, 1, 1]).repeat(600), torch.tensor([0, 1, 0, 1]).repeat(600))
         values = torch.tensor([0.0, 1.0, 2.0])[:, None].expand(2400, 3, 1)
         learner = (
             QLearner(torch.zeros(1), histories.masks)

@@ -26,7 +26,7 @@ from cirl_gym.tables.read import prepare_table
 from cirl_gym.tuning import study as studies
 from cirl_gym.tuning.search import (
     Parameter,
-    Search,
+    SearchSpace,
     TuningConfig,
     input_size,
     load_search,
@@ -86,7 +86,7 @@ class TestTables:
 
     def test_tables_and_settings_come_back_from_json_and_the_linear_law_has_none(self):
         search, default = load_search("crn"), OutcomeModelConfig()
-        assert Search.from_dict(json.loads(json.dumps(asdict(search)))) == search
+        assert SearchSpace.from_dict(json.loads(json.dumps(asdict(search)))) == search
         changed = replace(default, crn=replace(default.crn, hidden=7), base=False)
         assert replaced(default, json.loads(json.dumps(asdict(changed))), "config") == changed
         with pytest.raises(ValueError, match=r"config\.crn has no field 'size'"):
@@ -101,8 +101,11 @@ class TestTables:
             ({"seed": -1}, "seed"),
             ({"sampler": "grid"}, "'random' or 'tpe'"),
             ({"model": "crn"}, "for 'mb_h', not for 'crn'"),
-            ({"search": Search("mb_h", (Parameter("x", ("width",), (1,)),))}, "no field 'width'"),
-            ({"search": Search("mb_h", (Parameter("x", ("hidden.width",), (1,)),))}, r"hidden has no field 'width'"),
+            ({"search": SearchSpace("mb_h", (Parameter("x", ("width",), (1,)),))}, "no field 'width'"),
+            (
+                {"search": SearchSpace("mb_h", (Parameter("x", ("hidden.width",), (1,)),))},
+                r"hidden has no field 'width'",
+            ),
         ],
     )
     def test_an_impossible_search_is_refused_before_it_begins(self, changes, words):
@@ -162,7 +165,7 @@ class TestTrials:
 
     def test_bad_trials_are_pruned_by_the_loss_of_the_correction(self, tmp_path):
         units = tuple(range(1, 11))
-        many = Search("mb_h", (Parameter("units", ("hidden",), units, "C"),), trials=10)
+        many = SearchSpace("mb_h", (Parameter("units", ("hidden",), units, "C"),), trials=10)
         fit = Recorded(epochs=13)
         found = run(tmp_path / "study", fit, search=many)
         states = [row.state for row in found.trials]

@@ -11,7 +11,7 @@ from five_states import BURDEN, MILD, NEXT, PHI, SEVERE
 from small_batches import cut_off
 
 from agents.as_printed.histories import Histories
-from agents.as_printed.training import HistoryNetwork, HistoryTrainingConfig, Rows, _targets
+from agents.as_printed.training import HistoryNetwork, HistoryRows, HistoryTrainingConfig, _targets
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
@@ -112,7 +112,7 @@ def histories_of(batch: Batch, gamma: float, ends="model", horizon: int | None =
     return Histories.of(problem_of(batch, gamma, horizon), ends)
 
 
-def targets_by_hand(histories: Histories, learner, values: list[float], rows: Rows) -> FloatArray:
+def targets_by_hand(histories: Histories, learner, values: list[float], rows: HistoryRows) -> FloatArray:
     """Targets ``[R, A, k]`` where the target network says the same values of every history."""
     network = HistoryNetwork(4, 2, len(values) // 2, hidden=3)
     with torch.no_grad():

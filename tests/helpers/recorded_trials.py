@@ -5,11 +5,11 @@ from __future__ import annotations
 from small_batches import batch_of
 
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
-from cirl_gym.tuning.search import Parameter, Search, TuningConfig
+from cirl_gym.tuning.search import Parameter, SearchSpace, TuningConfig
 from cirl_gym.tuning.study import tune
 
 TRAIN, VALIDATION = batch_of([0, 1, 1], [1, 0], [1]), batch_of([1, 0, 1], [0, 1])
-FOUR = Search(
+FOUR = SearchSpace(
     "mb_h",
     (Parameter("units", ("hidden",), (1, 2), "C"), Parameter("rate", ("training.learning_rate",), (0.1, 0.2))),
     trials=4,

@@ -100,7 +100,9 @@ def sample_windows(w: np.ndarray, spread: np.ndarray) -> tuple[records.TimeWindo
     first = records.WindowWeights(w, tuple(zip(w - spread, w + spread, strict=True)), 91.0, (70.5, 120.25))
     moved = w + 0.03 * (-1.0) ** np.arange(len(w))
     second = records.WindowWeights(moved, tuple(zip(moved - spread, moved + spread, strict=True)), 88.0, (60.5, 110.75))
-    changes = tuple(records.Change(b - a, (b - a - s, b - a + s)) for a, b, s in zip(w, moved, spread, strict=True))
+    changes = tuple(
+        records.WindowChange(b - a, (b - a - s, b - a + s)) for a, b, s in zip(w, moved, spread, strict=True)
+    )
     return (
         records.TimeWindow(0, 5, 1200, 180, first, None),
         records.TimeWindow(6, 11, 1130, 175, second, changes),

@@ -25,7 +25,7 @@ from irl.result.sentences import TRADE_OFF, gamma_sentences
 from irl.run import Run
 from irl.settings import FitConfig
 from irl.stages import stages
-from irl.studies.gammas import Solved, choose_gamma, compared, held_out_log_likelihood
+from irl.studies.gammas import SolvedGamma, choose_gamma, compared, held_out_log_likelihood
 
 STEPS = 8
 SMALL = PosteriorConfig(decisions=10_000, plans=6, near_plans=2, bootstraps=10)
@@ -35,13 +35,13 @@ def chosen_among(gammas, truth: float, w, seed: int = 0, patients: int = 80):
     train, held_out = (drawn([w] * STEPS, truth, 8.0, patients, seed + part) for part in (0, 1000))
     asked = []
 
-    def solve(gamma: float) -> Solved:
+    def solve(gamma: float) -> SolvedGamma:
         asked.append(gamma)
         agent = ExactAgent(gamma, STEPS)
         posterior, _ = infer_preferences(
             lambda w, width: agent.psi(train, w), train, NEGATIVE, SMALL, np.random.default_rng(0)
         )
-        return Solved(agent, posterior)
+        return SolvedGamma(agent, posterior)
 
     told = []
     choice, solved = choose_gamma(solve, gammas, held_out, progress=lambda *done: told.append(done))
@@ -97,7 +97,7 @@ def test_the_chance_of_a_decision_is_averaged_over_the_posterior():
     batch = batch_of([0], [1])
     sides = np.tile([[1.0, 0.0], [0.0, 1.0]], (100, 1))
     torn = replace(posterior_like(np.array([1.0, 0.0]), kappa=50.0), draws=sides, kappa_draws=np.full(200, 50.0))
-    solved = Solved(OnePlan(), torn)
+    solved = SolvedGamma(OnePlan(), torn)
     np.testing.assert_allclose(held_out_log_likelihood(solved, batch, 7), np.log([0.5, 0.5]))
     assert set(solved.agent.widths) == {7}
     # All of one mind, with kappa = ln 3: chances of 3/4 and 1/4.
@@ -250,7 +250,7 @@ def test_the_discount_factor_of_the_simulators_experts_is_found(truth):
 
     def solve(gamma: float):
         agent = solved(train, gamma)
-        return Solved(agent, judged_preferences(agent.psi, train, NEGATIVE, config, np.random.default_rng(5))[0])
+        return SolvedGamma(agent, judged_preferences(agent.psi, train, NEGATIVE, config, np.random.default_rng(5))[0])
 
     choice, _ = choose_gamma(solve, (0.5, 0.99), held_out, config.near_width)
     own = next(one for one in choice.tried if one.gamma == truth)

@@ -15,7 +15,7 @@ from small_batches import batch_of
 
 from irl.result import result as records
 from irl.result.codec import Record
-from irl.result.result import AllowedActions, Change, IdentifiedRanges, LogLikelihood, Result
+from irl.result.result import AllowedActions, IdentifiedRanges, LogLikelihood, Result, WindowChange
 
 SAMPLE = sample_result()
 KEYS = """
@@ -144,13 +144,13 @@ SAID = LogLikelihood(-0.4, 0.01)
         (SAMPLE.quality, {"value": 0.06}, "above the limit, which stops a run"),
         (SAMPLE.quality, {"systematic": 0.06}, "above the limit, which stops a run"),
         (SAMPLE.quality, {"sampled": float("nan")}, r"Quality\.sampled must be finite"),
-        (Change(0.1, (0.0, 0.2)), {"interval": (0.2, 0.0)}, r"Change\.interval must be \[low, high\]"),
+        (WindowChange(0.1, (0.0, 0.2)), {"interval": (0.2, 0.0)}, r"Change\.interval must be \[low, high\]"),
         (SAMPLE.windows[0].found, {"intervals": ((-1, 0),)}, "one interval for each weight"),
         (SAMPLE.windows[0].found, {"intervals": ((-1, -2), (0, 1))}, r"intervals\[0\] must be \[low, high\]"),
         (SAMPLE.windows[0].found, {"kappa_interval": (2, 1)}, r"kappa_interval must be \[low, high\]"),
         (SAMPLE.windows[0], {"from_": 5, "to": 4}, "from 5 to 4 holds no step"),
         (SAMPLE.windows[0], {"decisions": -1}, r"TimeWindow\.decisions: Expected int >= 0, got -1"),
-        (SAMPLE.windows[2], {"changes": (Change(0, (0, 0)),)}, "one change for each weight"),
+        (SAMPLE.windows[2], {"changes": (WindowChange(0, (0, 0)),)}, "one change for each weight"),
     ],
 )
 def test_a_record_is_what_its_types_say(record: Record, changes: dict[str, Any], message: str) -> None:

@@ -22,7 +22,7 @@ from irl.preferences.inference import PosteriorConfig, infer_preferences, judged
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import grid_posterior
 from irl.report.section import MINUS, signed
-from irl.result.result import Change, Result, TimeWindow, WindowWeights, check_starts
+from irl.result.result import Result, TimeWindow, WindowChange, WindowWeights, check_starts
 from irl.result.sentences import window_sentences
 from irl.settings import FitConfig
 from irl.studies.windows import (
@@ -304,10 +304,10 @@ class TestSentences:
         return TimeWindow(first, last, 70, 12, weights if found else None, changes)
 
     def test_sentences_list_clear_changes_largest_first_and_what_says_nothing(self):
-        changes = (Change(-0.1, (-0.2, -0.05)), Change(0.05, (-0.1, 0.2)), Change(0.4, (0.2, 0.6)))
+        changes = (WindowChange(-0.1, (-0.2, -0.05)), WindowChange(0.05, (-0.1, 0.2)), WindowChange(0.4, (0.2, 0.6)))
         said = window_sentences(self.FEATURES, (self.window(0, 4), self.window(5, None, changes=changes)))
         assert said == ["From steps 0 to 4 to steps 5 on, these weights change beyond chance: z +0.40, x -0.10."]
-        same = (Change(0.0, (-0.1, 0.1)),) * 3
+        same = (WindowChange(0.0, (-0.1, 0.1)),) * 3
         windows = (self.window(2, 4), self.window(5, 9, changes=same), self.window(10, None, found=False))
         assert window_sentences(self.FEATURES, windows) == [
             "From steps 2 to 4 to steps 5 to 9, no weight changes beyond chance.",
@@ -328,7 +328,7 @@ def test_every_number_is_in_the_page_and_on_the_console():
         assert text in shown
     assert 'id="windows"' in page
     assert "per window of time" not in page_of(structs.replace(result, windows=()))
-    clear = (Change(0.1, (0.05, 0.15)), Change(-0.1, (-0.15, 0.05)))
+    clear = (WindowChange(0.1, (0.05, 0.15)), WindowChange(-0.1, (-0.15, 0.05)))
     marked = structs.replace(result, windows=(first, structs.replace(second, changes=clear)))
     assert [row[4] for row in rows_of(marked, "windows", "Weights")] == ["", "+0.100 *", "", f"{MINUS}0.100"]
 
