@@ -37,25 +37,19 @@ def batch():
     return tumour_batch(SHORT, 0.0, 0.5, 1.0)
 
 
-@pytest.mark.parametrize("kappa", [0.0, 5.0, 1e6])
-def test_chances_sum_to_one(agent, batch, kappa):
-    chances = Expert(agent, W, kappa).probabilities(batch)
-    assert chances.shape == (24, 5, 2)
-    assert (chances >= 0).all()
-    np.testing.assert_allclose(chances.sum(axis=-1), 1.0)
-
-
 def test_for_two_actions_it_is_a_sigmoid_of_the_difference(agent, batch):
     q = agent.q(batch, W)
+    for kappa in (0.0, 5.0, 1e6):
+        chances = Expert(agent, W, kappa).probabilities(batch)
+        assert chances.shape == (24, 5, 2)
+        assert (chances >= 0).all()
+        np.testing.assert_allclose(chances.sum(axis=-1), 1.0)
+        assert kappa or (chances == 0.5).all(), "it tosses a coin"
     treat = Expert(agent, W, 20.0).probabilities(batch)[..., 1]
     np.testing.assert_allclose(treat, 1 / (1 + np.exp(-20 * (q[..., 1] - q[..., 0]))))
     # The printed sigmoid(kappa Q) could never reach one half, as no reward is positive.
     assert (q[batch.mask] < 0).all()
     assert treat[batch.mask].max() > 0.6
-
-
-def test_kappa_0_tosses_a_coin(agent, batch):
-    np.testing.assert_array_equal(Expert(agent, W, 0.0).probabilities(batch), np.full((24, 5, 2), 0.5))
 
 
 def test_frequencies_are_the_chances(agent, batch):
@@ -68,7 +62,7 @@ def test_frequencies_are_the_chances(agent, batch):
     assert expert.policy(seed=1).predict(shown)[0].mean() == pytest.approx(expected, abs=0.03)
 
 
-def test_the_seed_decides_what_is_drawn(agent):
+def test_the_seed_decides_what_is_drawn_and_the_best_action_comes_on_request(agent, batch):
     expert = Expert(agent, W, 20.0)
     runs = [
         rollout(TumourWorld(SHORT), expert.policy(seed), 50, np.random.default_rng(0), deterministic=False)
@@ -76,9 +70,6 @@ def test_the_seed_decides_what_is_drawn(agent):
     ]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
-
-
-def test_the_best_action_on_request(agent, batch):
     expert = Expert(agent, W, 0.1)
     best = np.where(batch.mask, expert.probabilities(batch).argmax(axis=-1), 0)
     np.testing.assert_array_equal(act_along(expert.policy(), batch), best)
@@ -113,12 +104,13 @@ def test_clear_cases_are_solved():
     assert treated((0, -1)) < 0.01
 
 
-@pytest.mark.parametrize(
-    "w", [(-0.8, -0.7), (-0.3,), (-0.3, -0.3, -0.4), (np.nan, -0.3), (-np.inf, 0.0), ((-0.3, -0.7),)]
-)
-def test_bad_weights(w):
-    with pytest.raises(ValueError, match="two finite numbers with L1 norm at most 1"):
-        trained(w)
+def test_bad_weights_and_gamma():
+    for w in ((-0.8, -0.7), (-0.3,), (-0.3, -0.3, -0.4), (np.nan, -0.3), (-np.inf, 0.0), ((-0.3, -0.7),)):
+        with pytest.raises(ValueError, match="two finite numbers with L1 norm at most 1"):
+            trained(w)
+    for gamma in (-0.1, 1.5, np.nan):
+        with pytest.raises(ValueError, match="gamma must lie between 0 and 1"):
+            trained(W, gamma=gamma)
 
 
 @pytest.mark.parametrize("kappa", [-1.0, np.nan, np.inf])
@@ -129,12 +121,6 @@ def test_bad_kappa_is_refused_before_training(agent, kappa):
     assert not told
     with pytest.raises(ValueError, match="kappa must be a finite number"):
         Expert(agent, W, kappa)
-
-
-@pytest.mark.parametrize("gamma", [-0.1, 1.5, np.nan])
-def test_bad_gamma(gamma):
-    with pytest.raises(ValueError, match="gamma must lie between 0 and 1"):
-        trained(W, gamma=gamma)
 
 
 # --- what it earns without noise beside the exact optimum, on the same starts -----------------------------------------

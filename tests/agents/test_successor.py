@@ -79,8 +79,6 @@ class TestValues:
         for plans_at_once in (1, 6, 7 * 6):
             monkeypatch.setattr(agents.successor.agent, "_PLANS_AT_ONCE", plans_at_once)
             np.testing.assert_allclose(known.planned_psi(0, rows, w, width=2), whole, atol=1e-6)
-
-    def test_no_rows_no_psi(self, known):
         assert known.planned_psi(0, states(0, seed=0), np.zeros((0, 2))).shape == (0, 3, 2)
 
     def test_every_row_can_have_preferences_of_its_own(self, known):
@@ -97,11 +95,9 @@ class TestValues:
         np.testing.assert_array_equal(narrow[:, 0], agent.planned_psi(0, rows, np.tile(W, (4, 1)), width=1))
         assert (wide @ W).mean() > (narrow @ W).mean()
 
-    @pytest.mark.parametrize("scale", [3.0, 1e-9, 1e9])
-    def test_the_scale_of_the_weights_does_not_matter(self, agent, batch, scale):
-        np.testing.assert_allclose(agent.q(batch, scale * W), agent.q(batch, W), atol=1e-9)
-
-    def test_without_preferences_q_is_zero(self, agent, batch):
+    def test_the_scale_of_the_weights_does_not_matter_but_for_0(self, agent, batch):
+        for scale in (3.0, 1e-9, 1e9):
+            np.testing.assert_allclose(agent.q(batch, scale * W), agent.q(batch, W), atol=1e-9)
         psi = agent.psi(batch, np.zeros(2))
         assert np.isfinite(psi).all()
         assert (agent.q(batch, np.zeros(2)) == 0).all()
@@ -121,11 +117,9 @@ class TestBatches:
         np.testing.assert_allclose(agent.q(short, W)[:, :12], agent.q(cut, W), atol=1e-12)
         assert (agent.q(short, W)[:, 12:] == 0).all()
 
-    def test_longer_than_trained_for_is_an_error(self, agent, batch):
+    def test_longer_than_trained_for_or_of_other_features_or_actions_is_an_error(self, agent, batch):
         with pytest.raises(ValueError, match="episodes of 20 steps, not of 40"):
             agent.psi(batch.padded(40), W)
-
-    def test_other_features_or_actions_are_an_error(self, agent, batch):
         with pytest.raises(ValueError, match=r"'side_effects', 'tumour'.*'tumour', 'side_effects'"):
             agent.q(replace(batch, features=("side_effects", "tumour")), W)
         with pytest.raises(ValueError, match="3 actions"):
@@ -198,14 +192,11 @@ class TestFiles:
         assert one.read_bytes() == two.read_bytes()
         np.testing.assert_array_equal(loaded.psi(batch, W), agent.psi(batch, W))
         assert (loaded.gamma, loaded.horizon, loaded.width) == (0.99, 20, 4)
+        for model in (KnownModel(), OracleModel(TumourParameters(order=3))):
+            with pytest.raises(ValueError, match=r"one\.npz was trained in another world model"):
+                SuccessorAgent.load(one, model)
 
-    @pytest.mark.parametrize("model", [KnownModel(), OracleModel(TumourParameters(order=3))])
-    def test_another_world_model_is_an_error(self, agent, tmp_path, model):
-        agent.save(tmp_path / "agent.npz")
-        with pytest.raises(ValueError, match=r"agent\.npz was trained in another world model"):
-            SuccessorAgent.load(tmp_path / "agent.npz", model)
-
-    def test_a_part_of_a_file_is_an_error(self, known, tmp_path):
+    def test_a_part_of_a_file_and_another_kind_are_an_error(self, known, tmp_path):
         path = tmp_path / "agent.npz"
         known.save(path)
         whole = path.read_bytes()
@@ -213,38 +204,25 @@ class TestFiles:
             path.write_bytes(whole[: int(share * len(whole))])
             with pytest.raises(ValueError, match=r"agent\.npz"):
                 SuccessorAgent.load(path, KnownModel())
-
-    @pytest.mark.parametrize("name", ["low", "state_mean", "stages.0.0.weight", "config"])
-    def test_a_missing_array_is_an_error(self, known, tmp_path, name):
-        path = tmp_path / "agent.npz"
-        known.save(path)
+        path.write_bytes(whole)
         arrays = read_arrays(path)
-        del arrays[name]
-        write_arrays(path, arrays)
-        with pytest.raises(ValueError, match=r"agent\.npz"):
-            SuccessorAgent.load(path, KnownModel())
-
-    def test_another_kind_of_file_is_an_error(self, tmp_path):
-        path = tmp_path / "agent.npz"
+        for missing in ("low", "state_mean", "stages.0.0.weight", "config"):
+            write_arrays(path, {name: array for name, array in arrays.items() if name != missing})
+            with pytest.raises(ValueError, match=r"agent\.npz"):
+                SuccessorAgent.load(path, KnownModel())
         save_model(OracleModel(PARAMETERS), path)
         with pytest.raises(ValueError, match=r"not a whole successor-feature agent: .*'oracle'"):
             SuccessorAgent.load(path, OracleModel(PARAMETERS))
 
 
-def test_same_seed_same_bytes(tmp_path):
+def test_same_seed_same_bytes_and_the_process_wide_generators_are_left_alone(tmp_path):
+    before = np.random.get_state()[1].copy(), torch.get_rng_state(), random.getstate()  # noqa: NPY002
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
         fit_successor(known_problem(), TINY, np.random.default_rng(seed)).save(tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     assert (tmp_path / "one").read_bytes() != (tmp_path / "three").read_bytes()
-
-
-def test_the_process_wide_generators_are_left_alone(tmp_path):
-    before = np.random.get_state()[1].copy(), torch.get_rng_state(), random.getstate()  # noqa: NPY002
-    agent = known_agent()
-    agent.save(tmp_path / "agent.npz")
-    SuccessorAgent.load(tmp_path / "agent.npz", KnownModel()).policy([1.0, 0.0], 2.0).predict(
-        np.zeros((1, 5), dtype=np.float32)
-    )
+    acting = SuccessorAgent.load(tmp_path / "one", KnownModel()).policy([1.0, 0.0], 2.0)
+    acting.predict(np.zeros((1, 5), dtype=np.float32))
     np.testing.assert_array_equal(np.random.get_state()[1], before[0])  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), before[1])
     assert random.getstate() == before[2]
@@ -285,28 +263,22 @@ def test_a_part_of_the_starts_says_nearly_what_all_say(w):
 
 
 class TestActing:
-    def test_memory_that_is_handed_in_is_used_without_further_word(self, agent, batch):
+    def test_memory_is_used_without_further_word_and_neither_it_nor_the_action_before_may_be_missing(
+        self, agent, batch
+    ):
         policy = agent.policy(W)
         _, memory = policy.predict(shown(batch, 0))
         told, _ = policy.act(shown(batch, 1), memory, np.zeros(len(batch), dtype=np.bool_))
         untold, _ = policy.act(shown(batch, 1), memory, None)
         np.testing.assert_array_equal(untold, told)
-
-    def test_memory_that_one_row_misses_is_an_error(self, agent, batch):
         mixed = np.arange(len(batch)) > 0
         with pytest.raises(ValueError, match="state is None"):
-            agent.policy(W).predict(shown(batch, 1), None, mixed)
-
-    def test_missing_previous_action_is_an_error(self, agent, batch):
-        policy = agent.policy(W)
-        _, memory = policy.predict(shown(batch, 0))
+            policy.predict(shown(batch, 1), None, mixed)
         with pytest.raises(ValueError, match="no previous action"):
             policy.predict(shown(batch, 0), memory, np.zeros(len(batch), dtype=np.bool_))
-
-    @pytest.mark.parametrize("shape", [(4,), (1, 2), (1, 5)])
-    def test_observations_of_another_shape_are_an_error(self, agent, shape):
-        with pytest.raises(ValueError, match=r"must be \[n, 4\]"):
-            agent.policy(W).predict(np.zeros(shape, dtype=np.float32))
+        for shape in ((4,), (1, 2), (1, 5)):
+            with pytest.raises(ValueError, match=r"must be \[n, 4\]"):
+                policy.predict(np.zeros(shape, dtype=np.float32))
 
     def test_acting_past_the_horizon_is_an_error(self, known):
         policy, memory = known.policy([1.0, 0.0]), None
@@ -324,30 +296,24 @@ class TestChance:
         actions, _ = policy.predict(np.repeat(self.obs, n, axis=0))
         return np.bincount(actions, minlength=3) / n
 
-    def test_frequencies_are_the_softmax_of_kappa_q(self, known):
+    def test_frequencies_are_the_softmax_of_kappa_q_and_the_best_comes_on_request(self, known):
         w, kappa = [0.6, -0.4], 1.5
         z = np.exp(kappa * known.policy(w).act(self.obs, None, None)[0][0])
         expected = z / z.sum()
         assert ((expected > 0.05) & (expected < 0.8)).all()
         # Standard error at most .0056.
         np.testing.assert_allclose(self.frequencies(known.policy(w, kappa)), expected, atol=0.025)
-
-    def test_kappa_0_knows_no_preference(self, known):
         np.testing.assert_allclose(self.frequencies(known.policy([0.6, -0.4], 0.0)), np.full(3, 1 / 3), atol=0.025)
-
-    def test_the_most_likely_action_on_request(self, known):
         many = np.repeat(self.obs, 20, axis=0)
         best = known.policy([0.6, -0.4]).predict(many)[0]
         np.testing.assert_array_equal(known.policy([0.6, -0.4], 1.0).predict(many, deterministic=True)[0], best)
         assert len(set(best.tolist())) == 1
 
-    def test_the_seed_decides(self, known):
+    def test_the_seed_decides_and_kappa_is_checked(self, known):
         many = np.repeat(self.obs, 200, axis=0)
         draws = [known.policy([0.6, -0.4], 1.0, seed).predict(many)[0] for seed in (3, 3, 4)]
         np.testing.assert_array_equal(draws[0], draws[1])
         assert (draws[0] != draws[2]).any()
-
-    @pytest.mark.parametrize("kappa", [-1.0, np.nan, np.inf])
-    def test_bad_kappa(self, known, kappa):
-        with pytest.raises(ValueError, match="kappa must be"):
-            known.policy([1.0, 0.0], kappa)
+        for kappa in (-1.0, np.nan, np.inf):
+            with pytest.raises(ValueError, match="kappa must be"):
+                known.policy([1.0, 0.0], kappa)

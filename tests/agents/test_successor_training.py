@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import gymnasium as gym
@@ -51,31 +52,21 @@ class TestProblem:
             ({"feature_map": FeatureMap(("y", "x"), np.zeros(2), np.ones(2))}, "feature map is of"),
             ({"histories": batch_of([0] * 5, n_actions=3)}, "up to 5 steps, the horizon is 4"),
             ({"histories": batch_of([0], n_actions=3, d=3)}, "histories are of"),
+            ({"starts": np.zeros((5, 3), dtype=np.float32)}, "starts must be"),
+            ({"starts": np.zeros((0, 2), dtype=np.float32)}, "starts must be"),
         ],
     )
     def test_what_cannot_be(self, changes, message):
         with pytest.raises(ValueError, match=message):
-            known_problem(**changes)
+            known_agent(**changes)
 
-    @pytest.mark.parametrize("starts", [np.zeros((5, 3), dtype=np.float32), np.zeros((0, 2), dtype=np.float32)])
-    def test_starts_that_do_not_fit_the_model(self, starts):
-        with pytest.raises(ValueError, match="starts must be"):
-            known_agent(starts=starts)
-
-
-class TestConfig:
-    @pytest.mark.parametrize("name", ["episodes", "weights_per_history", "gradient_steps", "batch_size", "width"])
-    def test_counts_start_at_1(self, name):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1"):
-            SuccessorConfig(**{name: 0})
-
-    @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
-    @pytest.mark.parametrize("name", ["learning_rate", "advantage_weight"])
-    def test_rates_are_positive_and_finite(self, name, value):
-        with pytest.raises(ValueError, match=f"{name} must be positive"):
-            SuccessorConfig(**{name: value})
-
-    def test_layers_have_units(self):
+    def test_settings_that_cannot_be(self):
+        for name in ("episodes", "weights_per_history", "gradient_steps", "batch_size", "width"):
+            with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+                SuccessorConfig(**{name: 0})
+        for name, value in itertools.product(("learning_rate", "advantage_weight"), (0.0, -1.0, np.nan, np.inf)):
+            with pytest.raises(ValueError, match=f"{name} must be positive"):
+                SuccessorConfig(**{name: value})
         with pytest.raises(ValueError, match="hidden must be at least 1"):
             SuccessorConfig(hidden=(16, 0))
         SuccessorConfig(hidden=())
@@ -93,6 +84,7 @@ class TestRandomRates:
     def test_every_action_equally_often_and_no_other(self):
         actions = self.actions()
         assert actions.dtype == np.int64
+        assert len(np.unique(actions[:100], axis=0)) > 95
         shares = np.bincount(actions.ravel()) / actions.size
         # An episode's share of an action has a standard deviation of about .2: .005 for 2,000 episodes.
         np.testing.assert_allclose(shares, [1 / 3, 1 / 3, 1 / 3], atol=0.02)
@@ -111,9 +103,6 @@ class TestRandomRates:
         first, second = actions[:, :10].mean(axis=1), actions[:, 10:].mean(axis=1)
         # At constant rates the two halves would differ by more than a half in 2 % of the episodes.
         assert (np.abs(first - second) > 0.45).mean() > 0.1
-
-    def test_episodes_differ(self):
-        assert len(np.unique(self.actions(n=100), axis=0)) > 95
 
 
 class TestHistories:
@@ -225,12 +214,10 @@ class TestWeights:
         w = uniform_weights([1, 1, 1])(40_000, np.random.default_rng(0))
         np.testing.assert_allclose((w > 1 / 3).mean(axis=0), 4 / 9, atol=0.01)
 
-    @pytest.mark.parametrize("signs", [[2, -1], [0.5, 0], [np.nan, 1], 1, [[1, -1]]])
-    def test_bad_signs(self, signs):
-        with pytest.raises(ValueError, match="signs must be a vector of -1, 0"):
-            uniform_weights(signs)
-
-    def test_fixed_weights_are_scaled(self):
+    def test_fixed_weights_are_scaled_and_bad_signs_refused(self):
+        for signs in ([2, -1], [0.5, 0], [np.nan, 1], 1, [[1, -1]]):
+            with pytest.raises(ValueError, match="signs must be a vector of -1, 0"):
+                uniform_weights(signs)
         w = fixed_weights([-3, 7])(4, np.random.default_rng(0))
         np.testing.assert_allclose(w, [[-0.3, 0.7]] * 4)
         np.testing.assert_array_equal(fixed_weights([0, 0])(2, np.random.default_rng(0)), np.zeros((2, 2)))
