@@ -144,7 +144,7 @@ def test_learning_sees_the_values_that_acting_saw():
     np.testing.assert_allclose(q, seen, rtol=0, atol=1e-5)
 
 
-def test_calls_without_a_state():
+def test_calls_without_a_state_greedy_and_exploring():
     model = small_drqn(Counting())
     obs = np.ones((2, 3), dtype=np.float32)
     actions, state = model.predict(obs, deterministic=True)
@@ -157,10 +157,7 @@ def test_calls_without_a_state():
     single, state = model.predict(obs[0], deterministic=True)
     assert (single.shape, state[0].shape, single) == ((), (1, 1, 8), actions[0])
     assert model.policy(torch.from_numpy(obs)).tolist() == actions.tolist()
-
-
-def test_every_row_tosses_its_own_coin():
-    model = small_drqn(Counting())
+    # Every row tosses its own coin.
     model.exploration_rate = 0.5
     obs = np.ones((4000, 3), dtype=np.float32)
     greedy, _ = model.predict(obs, deterministic=True)
@@ -275,18 +272,7 @@ def test_forbidden_actions_are_never_taken(start, told):
         evaluate_policy(MaskedPolicy(model, envs), envs, n_eval_episodes=6, deterministic=deterministic)
 
 
-def test_masks_that_cannot_be():
-    model = small_drqn(Forbidding())
-    obs = np.zeros((2, 3), dtype=np.float32)
-    with pytest.raises(ValueError, match=r"\[2, 4\]"):
-        model.predict(obs, action_masks=np.ones((2, 3)))
-    with pytest.raises(ValueError, match="row 1"):
-        model.predict(obs, action_masks=[[1, 1, 1, 1], [0, 0, 0, 0]])
-    single, _ = model.predict(obs[0], action_masks=[False, False, True, False], deterministic=True)
-    assert single == 2
-
-
-def test_masks_that_come_or_go_are_refused(tmp_path):
+def test_masks_that_cannot_be_come_or_go_are_refused(tmp_path):
     model = small_drqn(counting(2, Forbidding)).learn(60)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "replay")
@@ -296,6 +282,13 @@ def test_masks_that_come_or_go_are_refused(tmp_path):
     alone.set_env(counting(2, Forbidding))
     with pytest.raises(ValueError, match="action masks"):
         alone.learn(10)
+    obs = np.zeros((2, 3), dtype=np.float32)
+    with pytest.raises(ValueError, match=r"\[2, 4\]"):
+        model.predict(obs, action_masks=np.ones((2, 3)))
+    with pytest.raises(ValueError, match="row 1"):
+        model.predict(obs, action_masks=[[1, 1, 1, 1], [0, 0, 0, 0]])
+    single, _ = model.predict(obs[0], action_masks=[False, False, True, False], deterministic=True)
+    assert single == 2
 
 
 class Eight(Counting):
@@ -363,19 +356,12 @@ def test_the_native_vector_environment():
     assert (batch.terminated.sum(1) == 1).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ({"n_steps": 0}, "n_steps"),
-        ({"gamma": 2.0}, "gamma"),
-        ({"gamma": -0.1}, "gamma"),
-        ({"policy": "CnnLstmPolicy"}, "CnnLstmPolicy"),
-        ({"policy_kwargs": {"cell": "rnn"}}, "cell"),
-    ],
-)
-def test_an_agent_that_cannot_be(arguments, told):
-    with pytest.raises(ValueError, match=told):
-        small_drqn(Counting(), **arguments)
+def test_an_agent_that_cannot_be():
+    for name, value in (("n_steps", 0), ("gamma", 2.0), ("gamma", -0.1), ("policy", "CnnLstmPolicy")):
+        with pytest.raises(ValueError, match="CnnLstmPolicy" if name == "policy" else name):
+            small_drqn(Counting(), **{name: value})
+    with pytest.raises(ValueError, match="cell"):
+        small_drqn(Counting(), policy_kwargs={"cell": "rnn"})
     with pytest.raises(AssertionError, match="Discrete"):
         small_drqn(Counting(action_space=spaces.MultiDiscrete([2, 2])))
 
@@ -400,8 +386,7 @@ def test_bounds_or_a_scaler_scale_observations():
 
 def test_the_papers_settings():
     settings = paper_settings()
-    given = settings.arguments
-    model = DRQN("MlpLstmPolicy", "CIRLTumour-v0", seed=0, device="cpu", **given)
+    model = DRQN("MlpLstmPolicy", "CIRLTumour-v0", seed=0, device="cpu", **settings.arguments)
     assert model.q_net.memory.hidden_size == 128
     assert len(model.q_net.head) == 1
     assert (model.batch_size, model.buffer_size, model.target_update_interval) == (256, 10_000, 200)

@@ -200,15 +200,9 @@ def test_the_same_seed_gives_the_same_bytes(config):
     found = []
     for disturbance in (1, 2):
         torch.manual_seed(disturbance)
-        result = fit_dsfn(
-            train,
-            linear_system(8, 1),
-            FeatureMap.from_batch(train),
-            [0, 0],
-            0.9,
-            DSFNLoopConfig(config, rounds=2, tolerance=0.0, accuracy_change=0.0),
-            np.random.default_rng(5),
-        )
+        loop = DSFNLoopConfig(config, rounds=2, tolerance=0.0, accuracy_change=0.0)
+        ranges, rng = FeatureMap.from_batch(train), np.random.default_rng(5)
+        result = fit_dsfn(train, linear_system(8, 1), ranges, [0, 0], 0.9, loop, rng)
         found.append((result.loop.mus.tobytes(), result.weights.tobytes(), act_along(result.policy, train).tobytes()))
     assert found[0] == found[1]
     assert fitted(config, seed=6).solve([-1, 0]).mu.tobytes() != fitted(config, seed=5).solve([-1, 0]).mu.tobytes()
@@ -228,10 +222,8 @@ def test_the_scale_of_w_and_what_was_solved_before_change_nothing():
 @pytest.mark.parametrize("length", range(1, 21))
 def test_every_length_is_taken(length):
     batch = batch_of([0, 1] * 10, [1] * length, [0] * length, groups=("a", "b", "c")).padded(25)
-    dsfn = DSFN.fit(
-        batch, batch, FeatureMap.from_batch(batch), 0.9, replace(WITH_MEMORY, mu=replace(QUICK, iterations=2)),
-        np.random.default_rng(0),
-    )  # fmt: skip
+    config = replace(WITH_MEMORY, mu=replace(QUICK, iterations=2))
+    dsfn = DSFN.fit(batch, batch, FeatureMap.from_batch(batch), 0.9, config, np.random.default_rng(0))
     assert len(dsfn.steps.actions) == 20 + 2 * length
     assert np.isfinite(dsfn.initial().mu).all()
 
@@ -270,10 +262,9 @@ def test_bad_requests(change, message):
     train = linear_system(20, 0)
     given = {"gamma": 0.9, "w": [-1.0, 0.0], "phi": FeatureMap.from_batch(train), "validation": linear_system(5, 1)}
     given |= change
+    fit = [given[name] for name in ("validation", "phi", "gamma")]
     with pytest.raises(ValueError, match=message):
-        DSFN.fit(
-            train, given["validation"], given["phi"], given["gamma"], TINY, np.random.default_rng(0)
-        ).solve(given["w"])  # fmt: skip
+        DSFN.fit(train, *fit, TINY, np.random.default_rng(0)).solve(given["w"])
 
 
 def test_bad_settings():
@@ -369,9 +360,8 @@ def test_the_order_of_the_weights_comes_back(truth):
     train, validation = patients(truth, 300, 0), patients(truth, 60, 1)
     loop = DSFNLoopConfig(FIVE, rounds=4, tolerance=0.02, accuracy_change=0.0)
     for seed in range(2):
-        result = fit_dsfn(
-            train, validation, BURDEN, [-1, -1], five_states.GAMMA, loop, np.random.default_rng(seed)
-        )  # fmt: skip
+        rng = np.random.default_rng(seed)
+        result = fit_dsfn(train, validation, BURDEN, [-1, -1], five_states.GAMMA, loop, rng)
         assert same_order(result.weights, truth)
         assert result.loop.rounds[-1].margin < 0.1
 

@@ -164,12 +164,9 @@ def test_rows_do_not_see_each_other():
     np.testing.assert_array_equal(search(rows[order], w[order], 0.5, 3, arbitrary), together[order])
 
 
-def test_the_scale_of_the_weights_does_not_matter():
+def test_the_scale_of_the_weights_does_not_matter_and_without_preferences_every_plan_is_as_good_as_any():
     rows, w = states(30, seed=5), weights(30)
     np.testing.assert_array_equal(search(rows, 3 * w, 0.5, ALL), search(rows, w, 0.5, ALL))
-
-
-def test_without_preferences_every_plan_is_as_good_as_any():
     rows = states(10, seed=6)
     psi = search(rows, np.zeros((10, 2)), 0.5, 2)
     for row, found in zip(rows, psi, strict=True):

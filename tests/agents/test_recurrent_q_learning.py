@@ -49,18 +49,12 @@ GAMMA, STEPS = 0.9, 3
 RULES = read_rules(("treat when After(treat)", "wait when Above(disease, 0.9)"), FEATURES, ("wait", "treat"))
 
 
-def allowed_by_hand() -> np.ndarray:
-    """``[5, 3, 2]`` by state and action before (none, wait, treat): never treat twice running, never leave severe.
+ALLOWED = np.ones((5, 3, 2), dtype=bool)
+"""By state and action before (none, wait, treat): never treat twice running, never leave severe.
 
-    After a treatment nobody is severe; otherwise waiting, which is asked about last, would be all that is left.
-    """
-    allowed = np.ones((5, 3, 2), dtype=bool)
-    allowed[:, 2, TREAT] = False
-    allowed[1, :2, WAIT] = False
-    return allowed
-
-
-ALLOWED = allowed_by_hand()
+After a treatment nobody is severe; otherwise waiting, which is asked about last, would be all that is left.
+"""
+ALLOWED[:, 2, TREAT] = ALLOWED[1, :2, WAIT] = False
 EVERYTHING = np.ones_like(ALLOWED)
 
 
@@ -175,7 +169,7 @@ class TestOptimum:
         assert learner.chosen(waited, values, np.random.default_rng(0)).tolist() == [1, 1]
         assert learner.chosen(treated, values, np.random.default_rng(0)).tolist() == ([0, 0] if rules else [1, 1])
 
-    def test_the_loss_is_squared(self):
+        # The loss is squared.
         assert QLearner(torch.zeros(1)).loss(torch.tensor([[[3.0]], [[1.0]]])).item() == 5.0
 
 
@@ -298,10 +292,9 @@ class TestMuOfAPolicyThatKeepsRules:
         np.testing.assert_allclose(rolled, at_start(ALLOWED), atol=1e-5)
         np.testing.assert_allclose(mu, rolled, atol=2e-2)
         assert np.abs(at_start(EVERYTHING) - rolled).max() > 0.1
-
-    def test_roll_outs_need_no_rules_of_their_own(self, learnt):
+        # Roll-outs need no rules of their own.
         free = replace(problem(), model=problem().model.model)
-        assert rolled_out_mu(learnt, problem()).tobytes() == rolled_out_mu(learnt, free).tobytes()
+        assert rolled.tobytes() == rolled_out_mu(learnt, free).tobytes()
 
 
 def test_masks_of_histories_by_hand():
@@ -313,6 +306,10 @@ def test_masks_of_histories_by_hand():
     np.testing.assert_array_equal(histories.masks.here.numpy(), histories.batch.allowed)
     free = Histories.of(problem(None))
     assert free.rules is free.masks is None
+    # The hand-made masks are those of the rules.
+    for before in range(3):
+        found = RULES.allowed(BURDEN.astype(np.float32), np.full(5, before - 1))
+        np.testing.assert_array_equal(found, ALLOWED[:, before])
 
 
 def test_recurrent_ppo_refuses_rules_before_anything_is_trained(monkeypatch):
@@ -323,9 +320,3 @@ def test_recurrent_ppo_refuses_rules_before_anything_is_trained(monkeypatch):
     with pytest.raises(ValueError, match=r"--solver recurrent_ppo .* --forbid"):
         learnt_candidates(None, problem(), "recurrent_ppo", TINY, np.random.default_rng(0), mu="rollouts")
     learnt_candidates(None, problem_of(lawful(), GAMMA), "recurrent_ppo", TINY, np.random.default_rng(0))
-
-
-def test_the_hand_made_masks_are_those_of_the_rules():
-    for before in range(3):
-        found = RULES.allowed(BURDEN.astype(np.float32), np.full(5, before - 1))
-        np.testing.assert_array_equal(found, ALLOWED[:, before])

@@ -117,21 +117,21 @@ class TestTrainings:
         assert outcome(q_network, FAST, Mortal(tmp_path, 1, every=0)) == whole
         assert (torch.random.get_rng_state() == before).all()
 
-    def damaged(self, tmp_path, change):
-        """Stored after three iterations, then changed; what is told, and whether the outcome is right."""
+    def check_damaged(self, tmp_path, change, words):
+        """Stored after three iterations, then changed: that is told, and the outcome is right."""
         for _ in range(3):
             with pytest.raises(Killed):
                 outcome(q_network, PRINTED, Mortal(tmp_path, 1, every=0))
         change(tmp_path / "q.npz")
         stored, lines = telling(tmp_path)
-        return lines, outcome(q_network, PRINTED, stored) == outcome(q_network, PRINTED)
+        assert outcome(q_network, PRINTED, stored) == outcome(q_network, PRINTED)
+        assert len(lines) == 1
+        assert words in lines[0]
 
     @pytest.mark.parametrize("left", [0, 10, 3000, -1])
     def test_cut_off(self, left, tmp_path):
-        lines, right = self.damaged(tmp_path, lambda path: path.write_bytes(path.read_bytes()[:left]))
-        assert right
-        assert len(lines) == 1
-        assert "q.npz cannot be used, this part of the run is done anew" in lines[0]
+        words = "q.npz cannot be used, this part of the run is done anew"
+        self.check_damaged(tmp_path, lambda path: path.write_bytes(path.read_bytes()[:left]), words)
 
     @pytest.mark.parametrize(
         ("name", "value", "words"),
@@ -149,10 +149,7 @@ class TestTrainings:
             arrays = {**read_arrays(path), name: value}
             write_arrays(path, {key: array for key, array in arrays.items() if array is not None})
 
-        lines, right = self.damaged(tmp_path, change)
-        assert right
-        assert len(lines) == 1
-        assert words in lines[0]
+        self.check_damaged(tmp_path, change, words)
 
     @pytest.mark.parametrize(
         ("key", "value", "words"),
@@ -170,10 +167,7 @@ class TestTrainings:
             settings = {**json.loads(str(arrays["config"])), key: value}
             write_arrays(path, {**arrays, "config": np.array(json.dumps(settings))})
 
-        lines, right = self.damaged(tmp_path, change)
-        assert right
-        assert len(lines) == 1
-        assert words in lines[0]
+        self.check_damaged(tmp_path, change, words)
 
     def test_a_full_disk(self, tmp_path):
         (tmp_path / "taken").write_text("a file where a folder is needed")
