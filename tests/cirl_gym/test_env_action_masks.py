@@ -250,6 +250,13 @@ def test_a_run_with_rules_makes_an_environment_with_these(run):
     assert not is_masking_supported(gym.make("CIRLCounterfactual-v0", run=run([])))
 
 
+@new_gymnasium
+def test_a_run_with_rules_makes_many_with_these(run):
+    env = native("CIRLCounterfactual-v0", MODES[0], run=run([TOO_HIGH]), patient=(30, 4))
+    env.reset(seed=0)
+    assert env.action_masks().tolist() == [[True, False]] * 3
+
+
 @pytest.mark.parametrize("rules", ["1 when After(0)", [1], {"a": 1}])
 def test_a_run_whose_rules_cannot_be_read_is_an_error_with_its_file(run, rules):
     with pytest.raises(ValueError, match=r"result\.json: fit\.forbid must be a list of rules"):
