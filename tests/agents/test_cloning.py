@@ -138,7 +138,7 @@ def test_actions_are_drawn_with_the_probabilities(policy):
     assert [part.shape for part in state] == [(40_000, 6)] * 2
 
 
-def test_drawing_uses_the_policys_own_generator(policy):
+def test_drawing_uses_the_policys_own_generator_and_another_shape_is_refused(policy):
     seen, memory, drawn = everything(200, 0), forgotten(200), []
     for disturbance in (1, 2):
         np.random.seed(disturbance)  # noqa: NPY002
@@ -146,9 +146,6 @@ def test_drawing_uses_the_policys_own_generator(policy):
         policy.rng = np.random.default_rng(3)
         drawn.append(policy.predict(seen, memory)[0])
     assert np.array_equal(*drawn)
-
-
-def test_observations_of_another_shape_are_refused(policy):
     with pytest.raises(ValueError, match=r"\[n, 5\]"):
         policy.predict(np.zeros((4, 3)))
 

@@ -53,7 +53,7 @@ def solved(felt) -> DSFNSolution:
     return felt.solve(W)
 
 
-def test_the_policy_is_the_best_of_those_that_keep_to_the_rules(solved):
+def test_policy_and_q_are_the_best_of_those_that_keep_to_the_rules(felt, solved):
     q, mu = ruled_values(W)
     among = np.where(LAWFUL, q, -np.inf)
     chosen, _ = solved.policy.predict(STATES)
@@ -63,9 +63,7 @@ def test_the_policy_is_the_best_of_those_that_keep_to_the_rules(solved):
     np.testing.assert_allclose(solved.mu, mu, atol=0.1)
     # Without rules another policy would be best, and its mu is another.
     assert np.abs(five_states.solve(W).mu - mu).max() > 0.2
-
-
-def test_q_is_that_of_allowed_actions(felt, solved):
+    # Q is that of allowed actions.
     scores, _ = solved.policy.act(STATES, None, None)
     assert np.isneginf(scores[~LAWFUL]).all()
     # Nobody was ever toxic or well: that takes a treatment of who is drugged.
@@ -106,9 +104,8 @@ def test_no_forbidden_action_in_the_whole_loop(config):
     chances = np.tile([0.3, 0.7], (5, 1))
     train, validation = experts(NOT_TWICE, chances, 30, 0), experts(NOT_TWICE, chances, 10, 1)
     loop = DSFNLoopConfig(config, rounds=2, tolerance=0.0, accuracy_change=0.0)
-    found = fit_dsfn(
-        train, validation, BURDEN, [0, 0], GAMMA, loop, np.random.default_rng(0), rules=NOT_TWICE
-    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    found = fit_dsfn(train, validation, BURDEN, [0, 0], GAMMA, loop, rng, rules=NOT_TWICE)
     for policy in (found.imitation.policy, *found.loop.policies):
         for deterministic in (True, False):
             chosen = act_along(policy, validation, deterministic=deterministic)
@@ -132,12 +129,9 @@ def test_masks_are_those_of_the_next_history():
     arguments = (network, Scaler.from_batch(batch), phi, batch, batch.terminated)
     assert transitions(*arguments, rules)[1].allowed.tolist() == [[True, True], [True, False], [True, True]]
     assert transitions(*arguments)[1].allowed is None
-
-
-def test_first_histories_have_masks_of_their_own():
+    # First histories have masks of their own.
     rules = read_rules(("a0 when Above(x, 9.5)",), ("x", "y"), ("a0", "a1"))
     batch = rules.masked(batch_of([0, 1], [1]))
-    phi = FeatureMap(batch.features, np.zeros(2), np.ones(2))
     dsfn = DSFN(WarmStartNetwork(2, 2, WarmStartSizes(4, 3)), batch, phi, 0.5, TINY, 0, rules)
     ahead, first = (scores.tolist() for scores in dsfn._scored(lambda rows: torch.zeros(len(rows), 2)))
     assert first == [[0, 0], [-np.inf, 0]]

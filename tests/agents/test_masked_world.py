@@ -129,9 +129,8 @@ def test_with_and_without():
 @pytest.mark.parametrize("width", [27, 81])
 def test_with_room_for_every_plan_the_best_allowed_one_is_found(width):
     rows, w = starts(), weights(20)
-    psi = plan(
-        Search(MODEL, PHI, lambda t, s, _: np.zeros((len(s), 3)), HORIZON, GAMMA, width), 0, MODEL.start(rows), w
-    )
+    search = Search(MODEL, PHI, lambda t, s, _: np.zeros((len(s), 3)), HORIZON, GAMMA, width)
+    psi = plan(search, 0, MODEL.start(rows), w)
     np.testing.assert_allclose(np.einsum("nad,nd->na", psi, w), exact(rows, w), atol=1e-6)
 
 
@@ -155,9 +154,8 @@ def test_the_best_plan_of_all_begins_with_an_allowed_action(width):
 def test_a_policy_never_does_what_is_forbidden(kappa):
     agent = fit_successor(known_problem(model=MODEL), TINY, np.random.default_rng(0))
     world = CounterfactualWorld(MODEL, starts(50), HORIZON, outcome="sampled")
-    batch = rollout(
-        world, agent.policy([0.6, -0.4], kappa, 1), 300, np.random.default_rng(0), deterministic=kappa is None
-    )
+    policy = agent.policy([0.6, -0.4], kappa, 1)
+    batch = rollout(world, policy, 300, np.random.default_rng(0), deterministic=kappa is None)
     checked = MODEL.rules.masked(batch)  # raises where one was
     assert checked.allowed is not None
     forced = checked.allowed[batch.mask].sum(axis=1) == 1
@@ -166,9 +164,8 @@ def test_a_policy_never_does_what_is_forbidden(kappa):
 
 def test_q_is_minus_infinity_where_forbidden_and_psi_is_not():
     agent = exact_agent()
-    batch = rollout(
-        CounterfactualWorld(MODEL, starts(), HORIZON), agent.policy([0.5, 0.5]), 20, np.random.default_rng(0)
-    )
+    world = CounterfactualWorld(MODEL, starts(), HORIZON)
+    batch = rollout(world, agent.policy([0.5, 0.5]), 20, np.random.default_rng(0))
     q, psi = agent.q(batch, [0.5, 0.5]), agent.psi(batch, [0.5, 0.5])
     mask = MODEL.rules.masked(batch).allowed
     assert np.isneginf(q[batch.mask][~mask[batch.mask]]).all()

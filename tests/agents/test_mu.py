@@ -230,10 +230,8 @@ class TestFrame:
         far = problem_of(batch, 0.9, horizon=6)
         got = []
         for histories in (batch, batch.padded(6)):
-            learnt = learn_mu(
-                Histories.of(replace(far, histories=histories)), ByBurden(ACTIONS), config, np.random.default_rng(0)
-            )
-            got.append(learnt.along(batch))
+            made = Histories.of(replace(far, histories=histories))
+            got.append(learn_mu(made, ByBurden(ACTIONS), config, np.random.default_rng(0)).along(batch))
         np.testing.assert_allclose(got[0], got[1], atol=1e-6)
         assert (got[0][~batch.mask] == 0).all()
 
@@ -254,20 +252,16 @@ class TestFrame:
         rows = HistoryRows(torch.zeros(10_000, dtype=torch.int64), torch.zeros(10_000, dtype=torch.int64))
         config = replace(TINY, actions="epsilon_greedy", epsilon=0.6, epsilon_decay=0.1)
         for iteration, share in ((0, 0.7), (2, 0.8), (9, 1.0)):
-            actions = _learnt_actions(
-                learner, rows, torch.zeros(10_000, 2, 2), config, iteration, np.random.default_rng(0)
-            )
+            rng = np.random.default_rng(0)
+            actions = _learnt_actions(learner, rows, torch.zeros(10_000, 2, 2), config, iteration, rng)
             assert actions.shape == (10_000, 1)
             assert (actions == ACTIONS[MILD]).double().mean().item() == pytest.approx(share, abs=0.02)
 
-    def test_progress_ends_at_the_end(self):
+    def test_progress_ends_at_the_end_and_what_is_not_finite_stops_it(self):
         told = []
         histories, rng = histories_of(every_course(2), 0.9), np.random.default_rng(0)
         learn_mu(histories, ByBurden(ACTIONS), TINY, rng, progress=lambda *done: told.append(done))
         assert told == [(2, 4), (4, 4)]
-
-    def test_what_is_not_finite_stops_it(self):
-        histories = histories_of(every_course(2), 0.9)
         learner = MuLearner(histories.phi * torch.inf, PolicyActions.of(ByBurden(ACTIONS), histories))
         with pytest.raises(ValueError, match="training stopped at iteration"):
             train_on_histories(histories, learner, TINY, np.random.default_rng(0))
@@ -353,7 +347,7 @@ def test_the_first_observations_are_evenly_spread():
     np.testing.assert_array_equal(whole, rolled_out_mu(Planned(0, 1, 0, 1), problem, RollOutConfig(episodes=9999)))
 
 
-def test_nothing_ends_in_an_endless_world():
+def test_nothing_ends_in_an_endless_world_and_impossible_settings_are_refused():
     problem = known_problem()
     world = CounterfactualWorld(problem.model, problem.starts, 4)
     assert rollout(world, Planned(2, 2, 2, 2), 50, np.random.default_rng(0)).terminated.any()
@@ -361,9 +355,6 @@ def test_nothing_ends_in_an_endless_world():
     assert (endless.lengths == 4).all()
     assert endless.truncated.all()
     assert endless.features == ("x", "y")
-
-
-def test_impossible_settings():
     with pytest.raises(ValueError, match="episodes must be at least 1"):
         RollOutConfig(episodes=0)
     with pytest.raises(ValueError, match="must be 'expected' or 'sampled'"):

@@ -158,18 +158,15 @@ class TestOptions:
         # As the help states them.
         assert (FitConfig().ppo.steps, FitConfig().quick().ppo.steps) == (40_000, 20_000)
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
+    def test_contradictions_are_refused(self):
+        for arguments, message in (
             (SolverArguments("recurrent_ppo", "successor"), "recurrent_ppo needs mu='mu_learning' or mu='rollouts'"),
             (SolverArguments("recurrent_ppo", iterations=7), "--iterations is for"),
             (SolverArguments("drqn", steps=7), "--steps is for --solver recurrent_ppo"),
             (SolverArguments("recurrent_ppo", steps=0), "steps must be at least 1"),
-        ],
-    )
-    def test_contradictions_are_refused(self, arguments, message):
-        with pytest.raises(ValueError, match=message):
-            arguments.put_into(FitConfig())
+        ):
+            with pytest.raises(ValueError, match=message):
+                arguments.put_into(FitConfig())
 
 
 def test_a_whole_run_from_the_command(tmp_path, monkeypatch, capsys):
