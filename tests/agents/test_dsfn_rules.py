@@ -53,7 +53,7 @@ def solved(felt) -> DSFNSolution:
     return felt.solve(W)
 
 
-def test_policy_and_q_are_the_best_of_those_that_keep_to_the_rules(felt, solved):
+def test_policy_and_q_are_the_best_of_those_that_keep_to_the_rules(solved):
     q, mu = ruled_values(W)
     among = np.where(LAWFUL, q, -np.inf)
     chosen, _ = solved.policy.predict(STATES)
