@@ -70,4 +70,4 @@ export OMP_NUM_THREADS=1
 # tests skip themselves, and test_registration holds the error that a user gets.
 "$folder/venv/bin/pytest" -p no:cacheprovider tests/cirl_gym --ignore-glob='*/test_tuning*.py' \
     --ignore-glob='*/test_diagnos*.py' --ignore-glob='*/test_tumour_growth*.py' --ignore-glob='*/test_env_returns.py' \
-    tests/agents/test_sb3_vec_env.py tests/irl/test_icu_tables.py
+    tests/agents/test_sb3_vec_env.py
