@@ -157,10 +157,10 @@ class CounterfactualStart(Start):
     """Whether noise is added to what is observed."""
 
 
-ROWS = 64
+ROWS = 32
 """A model is asked for a multiple of so many rows: the last few of others are added up in another order by matrix
-products, and a row's numbers would not be the same to the last bit alone and among others. (Of networks on some
-processors they are not even so, since matrix products of 16 rows are another routine there.)"""
+products, and a row's numbers would not be the same to the last bit alone and among others. With 16, networks on some
+processors still took another routine of matrix products than with many."""
 
 
 class CounterfactualCohort(Cohort[CounterfactualStart]):
