@@ -63,6 +63,11 @@ class Batch:
     allowed: BoolArray | None = None
     """``[N, T, A]`` which actions could be chosen from, those taken among them (:mod:`cirl_gym.data.rules`); None:
     every action always."""
+    contexts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """H discrete columns beside what is observed (a ward, a shift) that habits may depend on: name and levels of each
+    (:mod:`cirl_gym.data.habits`). No outcome model and no policy sees them."""
+    context_levels: IntArray | None = None
+    """``[N, T, H]`` number of the level of each context at every decision; None without contexts."""
 
     def __post_init__(self) -> None:
         obs, actions = np.array(self.obs), np.array(self.actions)
