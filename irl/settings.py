@@ -71,6 +71,9 @@ class FitConfig:
     """Discount factors of which held-out decisions choose one in place of ``gamma`` (:mod:`irl.studies.gammas`)."""
     forbid: tuple[str, ...] = ()
     """Rules of what the experts could not do (:mod:`cirl_gym.data.rules`); policies may not do it either."""
+    habit: tuple[str, ...] = ()
+    """What habits depend on (:mod:`cirl_gym.data.habits`): "previous", the action before, or contexts of the batch.
+    Default: no habits, as in the paper."""
 
     def __post_init__(self) -> None:
         if self.solver not in get_args(Solver) or self.mu not in get_args(MuSource):
@@ -87,6 +90,8 @@ class FitConfig:
             raise ValueError(KNOWS_NO_RULES)
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
+        if len(set(self.habit)) < len(self.habit):
+            raise ValueError(f"habit: a name is there twice: {', '.join(self.habit)}")
         check_starts(self.windows)
         if self.choose_gamma:
             check_gammas(self.choose_gamma)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
+PREVIOUS, NONE = "previous", "none"
+"""Words for habits of the action before, and for none (:mod:`cirl_gym.data.habits`): no context has such a name."""
 LARGEST = 1e9
 """No reading is larger than this; one beyond it is a fault, and would ruin every mean and scale."""
 

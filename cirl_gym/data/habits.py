@@ -14,13 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
-from cirl_gym.data.batch import Batch
+from cirl_gym.data.batch import NONE, PREVIOUS, Batch
 from cirl_gym.types import FloatArray, IntArray
 
-PREVIOUS = "previous"
-"""The context that needs no column: the action before."""
+__all__ = ["NONE", "NONE_YET", "PREVIOUS", "Contexts", "Habit"]
+
 NONE_YET = "none yet"
-"""What stands in its place at the first decision of an episode."""
+"""What stands in the place of the action before at the first decision of an episode."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -157,6 +158,25 @@ class TimeArguments:
     def put_into(self, config: FitConfig) -> FitConfig:
         """The configuration with these options; a ValueError where an option is out of its range."""
         return replace(config, windows=self.windows, choose_gamma=self.choose_gamma)
+
+
+def habit_contexts(asked: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
+    """What ``--habit`` says habits depend on: nothing, the action before, or that and columns of the table.
+
+    Raises:
+        ValueError: "none" is not alone, or a name is there twice.
+    """
+    from cirl_gym.data.habits import NONE, PREVIOUS
+
+    if not asked:
+        return tuple(default)
+    if len(set(asked)) < len(asked):
+        raise ValueError(f"--habit: a name is there twice: {', '.join(asked)}")
+    if NONE in asked:
+        if len(asked) > 1:
+            raise ValueError(f"--habit none means no habits at all, but there is more: {' '.join(asked)}")
+        return ()
+    return (PREVIOUS, *(name for name in asked if name != PREVIOUS))
 
 
 # --- one for each command ---------------------------------------------------------------------------------------------

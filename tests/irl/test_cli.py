@@ -15,6 +15,7 @@ from cirl_gym.outcome_models.store import load_model
 from cirl_gym.wrappers.learned_reward import load_reward
 from irl.commands.cli import main
 from irl.commands.explain import known_signs
+from irl.commands.options import habit_contexts
 from irl.result.result import Result
 
 TWO = ("--features", "temperature", "wbc")
@@ -101,6 +102,28 @@ def test_a_demo_with_options_runs(tiny, capsys):
     assert result.seed == 3
     assert result.config["kappa"] == 50
     assert result.config["fit"]["gamma"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "contexts"),
+    [
+        ((), (), ()),
+        ((), ("previous",), ("previous",)),
+        (("none",), ("previous",), ()),
+        (("previous",), (), ("previous",)),
+        (("ward", "shift"), ("previous",), ("previous", "ward", "shift")),
+        (("ward", "previous"), ("previous",), ("previous", "ward")),
+    ],
+)
+def test_columns_that_habits_depend_on_come_beside_the_action_before(asked, default, contexts):
+    assert habit_contexts(asked, default) == contexts
+
+
+def test_no_habit_stands_alone_and_no_name_twice():
+    with pytest.raises(ValueError, match="--habit none means no habits at all, but there is more: none ward"):
+        habit_contexts(("none", "ward"), ())
+    with pytest.raises(ValueError, match="--habit: a name is there twice: ward, ward"):
+        habit_contexts(("ward", "ward"), ())
 
 
 def test_the_folder_must_be_a_folder(tiny, capsys):

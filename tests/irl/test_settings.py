@@ -23,6 +23,7 @@ FIT_FAULTS = (
     ({"rounds": 0}, "rounds and starts must be at least 1"),
     ({"starts": 0}, "rounds and starts must be at least 1"),
     ({"tolerance": -1e-3}, "the tolerance not negative"),
+    ({"habit": ("previous", "ward", "ward")}, "habit: a name is there twice: previous, ward, ward"),
 )
 DEMO_FAULTS = (
     ({"episodes": 19}, "episodes must be at least 20 and test_episodes 2, got 19"),
