@@ -125,7 +125,7 @@ def test_only_commands_print() -> None:
 
 @pytest.mark.parametrize("package", ["cirl_gym", "irl"])
 def test_importing_a_package_loads_nothing_heavy_and_prints_nothing(package: str) -> None:
-    heavy = ("torch", "stable_baselines3", "sb3_contrib", "pandas", "matplotlib")
+    heavy = ("torch", "stable_baselines3", "sb3_contrib", "pandas", "matplotlib", "sklearn")
     code = f"import sys, {package}; sys.exit(', '.join(sorted(set({heavy}) & set(sys.modules))) or 0)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

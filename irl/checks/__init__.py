@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         ".metrics": "Coverage HeldOutConfig accuracy accuracy_by_step ceiling coverage held_out_likelihood "
         "held_out_plans same_order weight_error",
+        ".predictors": "Boosting LastActionTable Predictor",
         ".quality": "PlannedAndReached QualityConfig planned_and_reached quality_control",
     },
 )
