@@ -9,9 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from agents.successor.agent import SuccessorAgent, SuccessorConfig, SuccessorPolicy, check_kappa, tempered
+from agents.successor.agent import (
+    SuccessorAgent,
+    SuccessorConfig,
+    SuccessorPolicy,
+    check_actions,
+    check_kappa,
+    tempered,
+)
 from agents.successor.training import Problem, fit_successor, fixed_weights, simulated_starts
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.habits import Habit
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import numbered_actions, returns, rollout
 from cirl_gym.data.rules import read_rules
@@ -19,7 +27,7 @@ from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import FloatArray, Policy
-from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
+from cirl_gym.worlds.tumour import N_ACTIONS, TumourParameters, TumourWorld
 
 EXPERT = SuccessorConfig(weights_per_history=1, width=32)
 """How experts are trained, and how widely they plan. An expert whose plans fall short does not act as its weights say:
@@ -29,13 +37,14 @@ kappa = 100, and the weights that explain its decisions best are others, by up t
 
 @dataclass(frozen=True)
 class Expert:
-    """An agent with its true preferences and its inverse temperature.
+    """An agent with its true preferences, its inverse temperature and, perhaps, habits.
 
     P(a) = softmax(kappa Q(h, a)); for two actions that is sigmoid(kappa (Q(h, 1) - Q(h, 0))). The paper (appendix E)
     prints Bernoulli(sigmoid(kappa Q(h, a))), which with Q <= 0 could never treat with more than one half: a slip.
+    With habits, whose logits are b, P(a) = softmax(b + kappa Q(h, a)).
 
     Raises:
-        ValueError: kappa is negative or not finite.
+        ValueError: kappa is negative or not finite, or the habit is one of another number of actions.
     """
 
     agent: SuccessorAgent
@@ -44,22 +53,40 @@ class Expert:
     """``[d]`` true reward weights, L1 norm 1."""
     kappa: float
     """Inverse temperature; the larger, the fewer mistakes."""
+    habit: Habit | None = None
+    """What is done again and again, whatever is foreseen (:mod:`cirl_gym.data.habits`); None: nothing."""
 
     def __post_init__(self) -> None:
         check_kappa(self.kappa)
+        if self.habit is not None:
+            check_actions(self.habit, self.agent.model.n_actions)
 
     @classmethod
-    def of(cls, agent: SuccessorAgent, w: FloatArray, kappa: float) -> Expert:
+    def of(cls, agent: SuccessorAgent, w: FloatArray, kappa: float, habit: Habit | None = None) -> Expert:
         """An expert with weights ``[d]`` of any L1 norm: kappa is for the weights as given."""
-        return cls(agent, agent.checked_weights(w), kappa * float(np.abs(w).sum()))
+        return cls(agent, agent.checked_weights(w), kappa * float(np.abs(w).sum()), habit)
 
     def policy(self, seed: int = 0) -> SuccessorPolicy:
-        """The behaviour policy; ``deterministic=True`` in :meth:`predict` gives the optimal one."""
-        return self.agent.policy(self.w, self.kappa, seed)
+        """What the expert does; ``deterministic=True`` in its ``predict`` gives what is most likely done."""
+        return self.agent.policy(self.w, self.kappa, seed, self.habit)
+
+    @property
+    def optimal(self) -> SuccessorPolicy:
+        """What the preferences alone would do: no mistakes and no habits."""
+        return self.agent.policy(self.w)
 
     def probabilities(self, batch: Batch) -> FloatArray:
         """Chances ``[N, T, A]`` of every action along a batch; rows on padding mean nothing."""
-        return np.asarray(softmax(tempered(self.agent.q(batch, self.w), self.kappa), axis=-1))
+        logits = tempered(self.agent.q(batch, self.w), self.kappa)
+        return np.asarray(softmax(logits if self.habit is None else logits + self.habit.along(batch), axis=-1))
+
+
+def simulated_habit(habit: tuple[float, float] | None) -> Habit | None:
+    """The habit of an expert in the simulator, of two logits: of repeating the action before, and of treating."""
+    if habit is None:
+        return None
+    repeat, treat = habit
+    return Habit.repeating(numbered_actions(N_ACTIONS), repeat, (0.0, treat))
 
 
 def simulator_model(parameters: TumourParameters, forbid: Sequence[str] = ()) -> OutcomeModel:
@@ -77,6 +104,7 @@ def successor_expert(
     rng: np.random.Generator,
     progress: Progress | None = None,
     forbid: Sequence[str] = (),
+    habit: Habit | None = None,
 ) -> Expert:
     """Solve the simulator for one preference (paper, appendix E).
 
@@ -92,16 +120,19 @@ def successor_expert(
         rng: everything that is drawn.
         progress: called with (done, total).
         forbid: rules of what the expert may not do (:mod:`cirl_gym.data.rules`).
+        habit: what the expert does again and again (:func:`simulated_habit`); it plans as if there were none.
 
     Raises:
-        ValueError: the weights are not two finite numbers of L1 norm at most 1, gamma or kappa is out of range, or a
-            rule cannot be read.
+        ValueError: the weights are not two finite numbers of L1 norm at most 1, gamma or kappa is out of range, a rule
+            cannot be read, or the habit is one of another number of actions.
     """
     weights = np.asarray(w, dtype=np.float64)
     norm = float(np.abs(weights).sum())
     if weights.shape != (2,) or not np.isfinite(weights).all() or norm > 1 + 1e-9:
         raise ValueError(f"weights must be two finite numbers with L1 norm at most 1, got {w}")
     check_kappa(kappa)
+    if habit is not None:
+        check_actions(habit, N_ACTIONS)
     problem = Problem(
         simulator_model(parameters, forbid),
         parameters.feature_map,
@@ -110,7 +141,7 @@ def successor_expert(
         gamma,
         fixed_weights(weights),
     )
-    return Expert.of(fit_successor(problem, config, rng, progress), weights, kappa)
+    return Expert.of(fit_successor(problem, config, rng, progress), weights, kappa, habit)
 
 
 def noise_free_values(

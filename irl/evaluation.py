@@ -77,7 +77,7 @@ def _returns(found: Fit, simulated: Simulated, episodes: int, seed: int) -> dict
     }
     if rules is not None:
         constant = {name: WithinRules(policy, rules, np.full(2, 0.5)) for name, policy in constant.items()}
-    policies = {"expert": simulated.expert.policy(), "cirl": found.policy, "cloning": found.cloning, **constant}
+    policies = {"expert": simulated.expert.optimal, "cirl": found.policy, "cloning": found.cloning, **constant}
     estimates = {}
     for name, policy in policies.items():
         earned = simulated_returns(policy, simulated.parameters, feature_map, simulated.expert.w, seed, episodes)

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from agents.candidates import learnt_candidates, successor_candidates
-from agents.expert import Expert, successor_expert
+from agents.expert import Expert, simulated_habit, successor_expert
 from agents.policies.cloning import CloningPolicy, fit_cloning
 from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem, fit_successor, uniform_weights
@@ -167,7 +167,9 @@ def simulate(config: DemoConfig, stages: Stages, stored: StoredParts | None = No
     # 2. The expert, trained in it on the true reward.
     with stages.stage("expert") as report:
         how = (np.array(config.weights), config.fit.gamma, config.kappa, config.expert, rng("expert"), report)
-        expert = stored_expert(stored, config, partial(successor_expert, parameters, *how, forbid=rules))
+        habit = simulated_habit(config.expert_habit)
+        solved = partial(successor_expert, parameters, *how, forbid=rules, habit=habit)
+        expert = stored_expert(stored, config, solved)
     # 3. The batch that the expert leaves behind.
     with stages.stage("batch") as report:
         drawing, n = rng("batch"), config.episodes + config.test_episodes

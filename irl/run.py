@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.expert import Expert, simulator_model
+from agents.expert import Expert, simulated_habit, simulator_model
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
@@ -171,8 +171,10 @@ class Run:
         """The expert who acted in the simulator."""
         with self.whole():
             model = simulator_model(self.parameters, self.forbid)
-            agent = SuccessorAgent.load(self.folder / "expert.npz", model)
-            return Expert.of(agent, np.asarray(self.settings["weights"], dtype=np.float64), self.settings["kappa"])
+            agent, asked = SuccessorAgent.load(self.folder / "expert.npz", model), self.settings
+            # A run of an earlier version knew of no habits.
+            habit = simulated_habit(asked.get("expert_habit"))
+            return Expert.of(agent, np.asarray(asked["weights"], dtype=np.float64), asked["kappa"], habit)
 
     @property
     def chosen_gamma(self) -> float | None:

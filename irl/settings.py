@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
+import numpy as np
+
 from agents import MuSource, Solver
 from agents.as_printed.learning import RollOutConfig
 from agents.as_printed.training import HistoryTrainingConfig
@@ -155,6 +157,8 @@ class DemoConfig:
     """How the simulator is solved for the expert."""
     fit: FitConfig = field(default_factory=FitConfig)
     """From the batch to weights."""
+    expert_habit: tuple[float, float] | None = None
+    """The expert's logits of repeating the action before and of treating, beside kappa Q; None: no habits."""
 
     def __post_init__(self) -> None:
         if self.episodes < 20 or self.test_episodes < 2:
@@ -167,6 +171,8 @@ class DemoConfig:
         if not 0 < sum(abs(w) for w in self.weights) <= 1 + 1e-9:
             raise ValueError(f"weights must have an L1 norm above 0 and at most 1, got {self.weights}")
         simulator_model(self.parameters, self.fit.forbid)  # reads the rules
+        if self.expert_habit is not None and not np.isfinite(self.expert_habit).all():
+            raise ValueError(f"expert_habit must be two finite numbers, got {self.expert_habit}")
 
     @property
     def signs(self) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.expert import Expert, simulator_model
+from agents.expert import Expert, simulated_habit, simulator_model
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.files import StoredParts, read_arrays, read_json, say, write_arrays, write_json
@@ -49,7 +49,7 @@ def stored_expert(stored: StoredParts, config: DemoConfig, compute: Callable[[],
 
     def load(path: Path) -> Expert:
         agent = SuccessorAgent.load(path, simulator_model(config.parameters, config.fit.forbid))
-        return Expert.of(agent, np.array(config.weights), config.kappa)
+        return Expert.of(agent, np.array(config.weights), config.kappa, simulated_habit(config.expert_habit))
 
     return stored.stage("expert.npz", compute, lambda expert, path: expert.agent.save(path), load)
 

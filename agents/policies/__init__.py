@@ -6,14 +6,14 @@ patient.
 """
 
 from agents.policies.cloning import CloningConfig, CloningPolicy, fit_cloning
-from agents.policies.policy import ConstantPolicy, Habit, RecurrentPolicy, ScoringPolicy, WithinRules
+from agents.policies.policy import ConstantPolicy, RecurrentPolicy, Repeating, ScoringPolicy, WithinRules
 
 __all__ = [
     "CloningConfig",
     "CloningPolicy",
     "ConstantPolicy",
-    "Habit",
     "RecurrentPolicy",
+    "Repeating",
     "ScoringPolicy",
     "WithinRules",
     "fit_cloning",

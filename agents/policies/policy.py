@@ -1,6 +1,6 @@
 """What policies have in common: a score for every action after what was seen, rules, and the best action or a draw.
 
-The habits at the end look at no patient.
+The policies at the end look at no patient.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ConstantPolicy(ScoringPolicy):
         return np.eye(self.n_actions)[drawn if self.action is None else np.full_like(drawn, self.action)], None
 
 
-class Habit(ScoringPolicy):
+class Repeating(ScoringPolicy):
     """Always the action ``first``; with ``repeat`` the last one again, and ``first`` only where there is none."""
 
     def __init__(self, first: int, n_actions: int, repeat: bool) -> None:

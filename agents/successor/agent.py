@@ -41,6 +41,7 @@ from agents.policies.policy import (
 from agents.successor.planning import Search, best_plan, plan
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.habits import Habit
 from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.outcome_models.masked import allowed_actions, rules_of
@@ -233,9 +234,18 @@ class SuccessorAgent:
         allowed = None if rules is None else rules.allowed_along(batch)[:, :-1]
         return np.asarray(among_allowed(self.psi(batch, w) @ self.checked_weights(w), allowed))
 
-    def policy(self, w: npt.ArrayLike, kappa: float | None = None, seed: int = 0) -> SuccessorPolicy:
-        """Greedy policy for preferences w, or, with ``kappa``, P(a) = softmax(kappa Q(h, a)) drawn with ``seed``."""
-        return SuccessorPolicy(self, self.checked_weights(w), kappa, np.random.default_rng(seed))
+    def policy(
+        self, w: npt.ArrayLike, kappa: float | None = None, seed: int = 0, habit: Habit | None = None
+    ) -> SuccessorPolicy:
+        """Greedy policy for preferences w, or, with ``kappa``, P(a) = softmax(kappa Q(h, a)) drawn with ``seed``.
+
+        With a ``habit``, whose logits are b, P(a) = softmax(b + kappa Q(h, a)), and the best action is the most likely.
+
+        Raises:
+            ValueError: w is not possible, kappa is negative or not finite, or a habit comes without kappa or has
+                another number of actions.
+        """
+        return SuccessorPolicy(self, self.checked_weights(w), kappa, np.random.default_rng(seed), habit)
 
     def mu(self, w: npt.ArrayLike, starts: Float32Array, searched: int | None = None) -> FloatArray:
         """Feature expectation ``[d]`` of the greedy policy for w (appendix C): mean of psi(h_0, greedy; w) over h_0.
@@ -326,17 +336,31 @@ class SuccessorPolicy(ScoringPolicy):
 
     ``w`` is ``[d]``, or ``[n, d]`` where n episodes are acted in at once, each for preferences of its own. Other than
     policies that read the history themselves, it cannot act in the middle of an episode without its memory.
+    A ``habit`` stands beside kappa Q (:mod:`cirl_gym.data.habits`), so that it asks for kappa.
     """
 
-    def __init__(self, agent: SuccessorAgent, w: FloatArray, kappa: float | None, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        agent: SuccessorAgent,
+        w: FloatArray,
+        kappa: float | None,
+        rng: np.random.Generator,
+        habit: Habit | None = None,
+    ) -> None:
         if kappa is not None:
             check_kappa(kappa)
-        self.agent, self.w, self.kappa, self.rng = agent, w, kappa, rng
+        if habit is not None:
+            if kappa is None:
+                raise ValueError("a habit needs kappa: it says how much values count beside it")
+            check_actions(habit, agent.model.n_actions)
+        self.agent, self.w, self.kappa, self.rng, self.habit = agent, w, kappa, rng, habit
 
     def act(
         self, observation: Any, state: Memory | None, episode_start: npt.NDArray[Any] | None
     ) -> tuple[FloatArray, Memory]:
-        """Q ``[n, A]``, minus infinity where forbidden, and the memory after seeing ``observation``.
+        """Q ``[n, A]``, or with a habit b + kappa Q, and the memory after seeing ``observation``.
+
+        Minus infinity where an action is forbidden.
 
         Raises:
             ValueError: the observation has another shape, memory or the previous action is missing although
@@ -367,13 +391,17 @@ class SuccessorPolicy(ScoringPolicy):
             w = np.broadcast_to(self.w, (len(obs), self.w.shape[-1]))[rows]
             psi = self.agent.planned_psi(int(t), states[rows], w)
             q[rows] = psi @ self.w if self.w.ndim == 1 else np.einsum("nad,nd->na", psi, w)
-        return np.asarray(among_allowed(q, allowed_actions(model, states))), (states, times)
+        scores = np.asarray(among_allowed(q, allowed_actions(model, states)))
+        if self.kappa is not None and self.habit is not None:
+            previous = np.where(begin | ~hot.any(axis=1), -1, hot.argmax(axis=1))
+            scores = tempered(scores, self.kappa) + self.habit.after(previous)
+        return scores, (states, times)
 
     def draw(self, scores: FloatArray) -> IntArray:
-        """Actions ``[n]`` drawn from softmax(kappa Q); without kappa those of largest Q."""
+        """Actions ``[n]`` drawn from softmax(kappa Q), or softmax(b + kappa Q); without kappa those of largest Q."""
         if self.kappa is None:
             return super().draw(scores)
-        return drawn_from_softmax(tempered(scores, self.kappa), self.rng)
+        return drawn_from_softmax(scores if self.habit is not None else tempered(scores, self.kappa), self.rng)
 
 
 def tempered(q: FloatArray, kappa: float) -> FloatArray:
@@ -386,3 +414,9 @@ def check_kappa(kappa: float) -> None:
     """Raise ValueError unless an inverse temperature is a finite number and not negative."""
     if not 0 <= kappa < np.inf:
         raise ValueError(f"kappa must be a finite number, not negative, got {kappa}")
+
+
+def check_actions(habit: Habit, n_actions: int) -> None:
+    """Raise ValueError where a habit is one of another number of actions."""
+    if habit.logits.shape[1] != n_actions:
+        raise ValueError(f"the habit is one of {habit.logits.shape[1]} actions, the agent acts with {n_actions}")

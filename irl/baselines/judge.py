@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.policies.policy import Habit, WithinRules
+from agents.policies.policy import Repeating, WithinRules
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
@@ -46,7 +46,7 @@ def habits(train: Batch, rules: ActionRules | None = None) -> dict[str, Policy]:
     """
     free = replace(train, allowed=None)
     often, first = (int(chosen(train, free)[0, 0]) for chosen in (majority, repeat_last_action))
-    always, again = Habit(often, train.n_actions, False), Habit(first, train.n_actions, True)
+    always, again = Repeating(often, train.n_actions, False), Repeating(first, train.n_actions, True)
     if rules is None:
         return {"majority": always, "repeat": again}
     chances = constant_chances(train)
@@ -199,7 +199,7 @@ def load_finished(folder: Path) -> FinishedRun:
             signs = np.array(DemoConfig(weights=(tumour, side_effects)).signs, dtype=np.float64)
             fit = fit.whole(run.parameters.horizon)
             world = simulator_world(run.parameters, seen, phi, fit.gamma)
-            truth = KnownExperts(run.parameters, run.expert.w, run.expert.policy(), run.expert.probabilities(test))
+            truth = KnownExperts(run.parameters, run.expert.w, run.expert.optimal, run.expert.probabilities(test))
         else:
             signs = np.array([settings["signs"].get(name, 0) for name in phi.features], dtype=np.float64)
             fit = fit.whole(max(train.horizon, test.horizon))

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 def command(options: DemoOptions | ExplainOptions) -> None:
     """Run ``cirl demo`` or ``cirl explain``; raises as :func:`demo` and :func:`explain` do."""
     if isinstance(options, DemoOptions):
-        config = DemoConfig(options.weights, options.kappa, options.episodes, seed=options.seed)
+        config = DemoConfig(
+            options.weights, options.kappa, options.episodes, seed=options.seed, expert_habit=options.expert_habit
+        )
         config = replace(config.quick() if options.quick else config, fit=fit_config(options))
         if options.fresh:
             remove(options.out)

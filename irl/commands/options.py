@@ -196,6 +196,9 @@ class DemoOptions:
     """Discount factor, 0 to 1."""
     kappa: float = 100.0
     """Inverse temperature of the experts; the larger, the fewer mistakes."""
+    expert_habit: tuple[float, float] | None = None
+    """REPEAT TREAT: experts who have habits, by the logits of repeating the action before and of treating, as in
+    --expert-habit 2 -1. Default: none."""
     episodes: int = 10_000
     """Episodes that are seen."""
     outcome_model: OmitArgPrefixes[ModelArguments] = field(default_factory=ModelArguments)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from small_agents import TINY, tumour_agent, tumour_batch
 
-from agents.expert import Expert, noise_free_values, successor_expert
+from agents.expert import Expert, noise_free_values, simulated_habit, successor_expert
 from agents.successor.agent import SuccessorConfig
 from cirl_gym import TumourParameters, TumourWorld, rollout
+from cirl_gym.data.habits import Habit
 from cirl_gym.data.rollout import act_along, observation
 from cirl_gym.types import FloatArray
 from cirl_gym.worlds.exact import optimum
@@ -73,6 +74,66 @@ def test_the_seed_decides_what_is_drawn_and_the_best_action_comes_on_request(age
     expert = Expert(agent, W, 0.1)
     best = np.where(batch.mask, expert.probabilities(batch).argmax(axis=-1), 0)
     np.testing.assert_array_equal(act_along(expert.policy(), batch), best)
+
+
+def test_habits_stand_beside_the_values(agent, batch):
+    """P = softmax(b + kappa Q), written out by hand; the columns of a habit belong to actions, whatever their order."""
+    repeat, treat, kappa = 2.0, -1.0, 20.0
+    expert = Expert(agent, W, kappa, simulated_habit((repeat, treat)))
+    difference = kappa * np.diff(agent.q(batch, W), axis=-1)[..., 0] + treat
+    before = batch.actions[:, :-1]
+    difference[:, 1:] += np.where(before == 1, repeat, -repeat)
+    chances = expert.probabilities(batch)
+    np.testing.assert_allclose(chances[..., 1][batch.mask], 1 / (1 + np.exp(-difference[batch.mask])))
+    # What acts is what those chances say: the most likely, and draws as often as they say.
+    most_likely = np.where(batch.mask, chances.argmax(axis=-1), 0)
+    np.testing.assert_array_equal(act_along(expert.policy(), batch), most_likely)
+    plain = act_along(Expert(agent, W, kappa).policy(), batch)
+    assert (plain != most_likely).any()
+    np.testing.assert_array_equal(act_along(expert.optimal, batch), plain)
+    draws = [act_along(expert.policy(seed), batch, deterministic=False) for seed in range(100)]
+    error = np.abs(np.mean(draws, axis=0) - chances[..., 1])[batch.mask]
+    assert error.max() < 0.2, "four standard errors of 100 draws"
+    # Without values only the habit is left; without logits, only the values.
+    alone = Expert(agent, W, 0.0, simulated_habit((repeat, treat))).probabilities(batch)
+    np.testing.assert_allclose(alone[:, 0, 1], 1 / (1 + np.exp(1.0)))
+    same = Expert(agent, W, kappa, simulated_habit((0.0, 0.0))).probabilities(batch)
+    np.testing.assert_allclose(same, Expert(agent, W, kappa).probabilities(batch))
+
+
+def test_habits_are_kept_in_step_with_episodes_that_begin_anew(agent, batch):
+    """Rows whose episode starts have no action before, whatever the observation of a vector environment holds."""
+    policy = Expert(agent, W, 0.0, simulated_habit((50.0, 1.0))).policy()
+    shown = observation(batch.obs[:4, 0], np.full(4, -1), 2)
+    first, memory = policy.predict(shown, deterministic=True)
+    assert (first == 1).all()
+    again = observation(batch.obs[:4, 1], np.zeros(4, dtype=int), 2)
+    begins = np.array([True, False, True, False])
+    following, _ = policy.predict(again, memory, begins, deterministic=True)
+    np.testing.assert_array_equal(following, [1, 0, 1, 0])
+
+
+def test_habits_never_break_rules():
+    policy = successor_expert(
+        SHORT, W, 0.99, 1.0, TINY, np.random.default_rng(0), forbid=["1 unless After(0)"], habit=simulated_habit((9, 9))
+    ).policy()
+    played = rollout(TumourWorld(SHORT), policy, 20, np.random.default_rng(0), deterministic=False)
+    assert (played.actions[:, 0] == 0).all(), "nothing came before"
+    treated = (played.actions[:, 1:] == 1) & played.mask[:, 1:]
+    assert treated.any()
+    assert (played.actions[:, :-1][treated] == 0).all()
+
+
+def test_bad_habits(agent):
+    three = Habit.repeating(("0", "1", "2"), 1.0, (0.0, 0.0, 0.0))
+    with pytest.raises(ValueError, match="habit is one of 3 actions, the agent acts with 2"):
+        Expert(agent, W, 1.0, three)
+    with pytest.raises(ValueError, match="habit is one of 3 actions"):
+        successor_expert(SHORT, W, 0.99, 1.0, TINY, np.random.default_rng(0), habit=three)
+    with pytest.raises(ValueError, match="a habit needs kappa"):
+        agent.policy(W, habit=simulated_habit((1.0, 0.0)))
+    with pytest.raises(ValueError, match="finite"):
+        simulated_habit((np.nan, 0.0))
 
 
 def test_weights_of_a_smaller_norm_make_a_smaller_kappa():

@@ -27,7 +27,7 @@ from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.baselines import methods as baselines_methods
 from irl.baselines.judge import (
     FinishedRun,
-    Habit,
+    Repeating,
     habits,
     imagined_world,
     load_finished,
@@ -143,7 +143,7 @@ class TestJudging:
         rules = read_rules(rules, ("x", "y"), ("a0", "a1", "a2"))
         train, test = (rules.masked(batch_of(*actions, n_actions=3)) for actions in (train, test))
         assert [act_along(policy, test).tolist() for policy in habits(train, rules).values()] == [usual, repeated]
-        assert {type(policy).__name__ for policy in habits(replace(train, allowed=None)).values()} == {"Habit"}
+        assert {type(policy).__name__ for policy in habits(replace(train, allowed=None)).values()} == {"Repeating"}
 
     @pytest.mark.parametrize("seed", range(5))
     def test_habits_are_those_of_appendix_h(self, seed):
@@ -164,7 +164,7 @@ class TestJudging:
             found = world(CALM, seen, phi, 0.0)
         else:
             found = world(OracleModel(CALM), seen, phi, 0.0, CALM.horizon)
-        never, always = (found.mu(Habit(action, 2, False), np.random.default_rng(0)) for action in (0, 1))
+        never, always = (found.mu(Repeating(action, 2, False), np.random.default_rng(0)) for action in (0, 1))
         z = seen.start[:, 1].astype(np.float64)
         by_hand = [-2.5 / 50, (np.maximum(z - 1.5, 0) - np.maximum(z - 2.5, 0)).mean() / 15]
         np.testing.assert_allclose(found.mu_expert, never, rtol=1e-6)
@@ -172,10 +172,10 @@ class TestJudging:
 
     def test_everybody_has_the_same_patients_and_noise(self, demo_run):
         run = load_finished(demo_run)
-        first, second = (run.measured(Habit(0, 2, False)) for _ in range(2))
+        first, second = (run.measured(Repeating(0, 2, False)) for _ in range(2))
         assert first == second
-        never = run.earned(run.truth, Habit(0, 2, False))
-        played = rollout(TumourWorld(SHORT), Habit(0, 2, False), 500, np.random.default_rng([0, 1]))
+        never = run.earned(run.truth, Repeating(0, 2, False))
+        played = rollout(TumourWorld(SHORT), Repeating(0, 2, False), 500, np.random.default_rng([0, 1]))
         by_hand = [
             float((np.array([-0.3, -0.7]) * played.obs[i, 1 : n + 1] / [50, 15]).sum())
             for i, n in enumerate(played.lengths)
