@@ -17,7 +17,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import changing, read_outcome
 from cirl_gym.tables.read import prepare_table
-from irl.commands.options import DemoOptions, ExplainOptions, fit_config
+from irl.commands.options import DemoOptions, ExplainOptions, fit_config, habit_contexts
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit, simulate
 from irl.report.drawing import imagine
@@ -41,7 +41,8 @@ def command(options: DemoOptions | ExplainOptions) -> None:
         config = DemoConfig(
             options.weights, options.kappa, options.episodes, seed=options.seed, expert_habit=options.expert_habit
         )
-        config = replace(config.quick() if options.quick else config, fit=fit_config(options))
+        fitted = replace(fit_config(options), habit=habit_contexts([options.habit], ()))
+        config = replace(config.quick() if options.quick else config, fit=fitted)
         if options.fresh:
             remove(options.out)
         demo(config, options.out)

@@ -62,12 +62,15 @@ def test_a_stored_expert_comes_back_with_its_habits(simulated, tmp_path):
         np.testing.assert_array_equal(expert.habit.logits, [[0, -1], [4, -1], [0, 3]])
 
 
-def test_the_option_reaches_the_settings(monkeypatch, capsys):
+def test_the_options_reach_the_settings(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr("irl.commands.explain.demo", lambda config, out: asked.append(config.expert_habit))
-    for given in ((), ("--expert-habit", "2", "-1"), ("--expert-habit", "2", "-1", "--quick")):
+    told = ("--expert-habit", "2", "-1")
+    monkeypatch.setattr(
+        "irl.commands.explain.demo", lambda config, out: asked.append((config.expert_habit, config.fit.habit))
+    )
+    for given in ((), told, (*told, "--habit", "previous", "--quick"), ("--habit", "none")):
         assert main(["demo", *given]) == 0
-    assert asked == [None, (2.0, -1.0), (2.0, -1.0)]
+    assert asked == [(None, ()), ((2.0, -1.0), ()), ((2.0, -1.0), ("previous",)), (None, ())]
     assert "expert_habit must be two finite numbers" in refused(capsys, "demo", "--expert-habit", "nan", "0")
     with pytest.raises(ValueError, match="expert_habit must be two finite numbers"):
         DemoConfig(expert_habit=(0.0, np.inf))
