@@ -280,9 +280,9 @@ def _returns(result: Result) -> Section | None:
     rows = [[POLICIES[name], signed(e.mean), f"{e.standard_error:.3f}"] for name, e in result.returns.items()]
     table = Table("Returns", ["policy", "mean", "standard error"], rows)
     says = (
-        "The mean return of each policy under the true weights; higher is better. The experts' is what their preferences "
-        "alone would earn, without mistakes and habits. A policy that was learnt from the table alone is good if it "
-        "comes close to the experts and far from the three fixed rules."
+        "The mean return of each policy under the true weights; higher is better. The experts' row is what their "
+        "preferences alone would earn, without mistakes and habits. A policy that was learnt from the table alone is "
+        "good if it comes close to the experts and far from the three fixed rules."
     )
     shown = table.titled("Returns in the simulator, true weights")
     return Section("returns", "Returns in the simulator", (says, table), (shown,))

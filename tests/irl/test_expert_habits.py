@@ -46,9 +46,7 @@ def test_a_run_rebuilds_its_experts(simulated, tmp_path):
     rebuilt = run.expert
     assert rebuilt.habit.contexts == simulated.expert.habit.contexts
     np.testing.assert_array_equal(rebuilt.habit.logits, simulated.expert.habit.logits)
-    np.testing.assert_array_equal(
-        rebuilt.probabilities(simulated.test), simulated.expert.probabilities(simulated.test)
-    )
+    np.testing.assert_array_equal(rebuilt.probabilities(simulated.test), simulated.expert.probabilities(simulated.test))
     # A folder of an earlier version does not say anything of habits: there were none.
     earlier = Run.begin(tmp_path / "earlier", {name: value for name, value in asked.items() if name != "expert_habit"})
     simulated.expert.agent.save(earlier.folder / "expert.npz")
