@@ -204,9 +204,12 @@ class Run:
                 f"{self.folder} has no {path.name}: run the command that made it again, which now keeps the draws"
             )
         draws = _load_draws(path)
-        # A run that was made otherwise may lack discount factor and signs.
+        # A run that was made otherwise may lack discount factor, signs, the table's checksum and the episodes.
         result = read_json(self.folder / "result.json")
         chosen, signs, fit = result.get("gammas"), result["config"].get("signs"), result["config"].get("fit")
+        table = result.get("table")
+        if "verdict" not in result:
+            raise ValueError(f"{self.folder / 'result.json'} lacks the verdict")
         given = fit.get("gamma") if isinstance(fit, Mapping) else None
         return Preferences(
             run=str(self.folder),
@@ -216,7 +219,16 @@ class Run:
             bootstrap=draws.get("bootstrap"),
             gamma=chosen["chosen"] if isinstance(chosen, Mapping) else given,
             signs=dict(signs) if isinstance(signs, Mapping) else {},
+            verdict=str(result["verdict"]),
+            table=table.get("sha256") if isinstance(table, Mapping) else None,
+            patients=self._patients() if result["config"].get("command") == "explain" else None,
         )
+
+    def _patients(self) -> frozenset[str] | None:
+        """Ids of the patients of all episodes that the folder holds; None where it holds no episodes."""
+        if not all((self.folder / name).is_file() for name in ("batch.npz", "test.npz")):
+            return None
+        return frozenset(self.train.groups) | frozenset(self.test.groups)
 
 
 def save_posterior(posterior: PosteriorResult, path: Path) -> None:

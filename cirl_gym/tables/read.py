@@ -107,6 +107,8 @@ class TableReport:
     """What a person should look at before believing a result."""
     before: tuple[str, ...] = ()
     """Features of which the reading one row earlier was added, as a feature "NAME before"."""
+    sha256: str = ""
+    """Of the table as it was read (:attr:`cirl_gym.tables.sheet.Sheet.checksum`): that of the same table shuffled."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dictionaries, lists, texts and numbers."""
@@ -325,6 +327,7 @@ def _read(
         features=(),
         actions=tuple(dict(zip(columns.actions, values, strict=True)) for values in episodes.action_values),
         warnings=tuple(warnings),
+        sha256=sheet.checksum,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -292,6 +293,22 @@ class Sheet:
         """``[R]`` float64 values, NaN where missing or bad; ``[R]`` True where a cell is no number."""
         found = self._each(column, number)
         return np.array(found, dtype=np.float64), np.array([value is None for value in found], dtype=np.bool_)
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of what the cells say, in whatever order rows and columns stand, and whatever kind of file it was.
+
+        A number counts by its value ("12.0" and 12 are one), everything else by its text.
+        """
+        hashed, names = {}, sorted(self.columns)
+        for column in names:
+            values, bad = self.numbers(column)
+            texts = np.array([str(cell) if other else "" for cell, other in zip(self.cells(column), bad, strict=True)])
+            # One number for what is missing; -0 is 0.
+            known = np.where(np.isnan(values), np.inf, values + 0.0)
+            hashed[column] = np.where(bad, pd.util.hash_array(texts.astype(object)), pd.util.hash_array(known))
+        rows = np.sort(pd.util.hash_pandas_object(pd.DataFrame(hashed), index=False).to_numpy(dtype="<u8"))
+        return hashlib.sha256("\0".join(names).encode() + b"\0" + rows.tobytes()).hexdigest()
 
     @_once
     def readings(self, column: str) -> tuple[FloatArray, list[BadCell]]:

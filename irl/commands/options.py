@@ -328,8 +328,9 @@ class DiagnoseOptions:
 class CompareOptions:
     """Say by how much the weights of two runs of the same features differ, and how sure that is.
 
-    The runs are taken as independent: no patient is in both. Weights are per range of a feature; ranges that differ a
-    little are brought to one.
+    Where either run's verdict says that weights mean nothing, no difference is announced. The runs are taken as
+    independent: two runs of one table are refused, and patients of both are counted. Weights are per range of a
+    feature; ranges that differ a little are brought to one.
     """
 
     a: Positional[Path]

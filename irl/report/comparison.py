@@ -91,22 +91,31 @@ def _title(row: Row) -> str:
 
 
 def report_of_comparison(found: Comparison, folder: Path | None = None) -> Report:
-    """By how much the weights of two runs differ; ``folder``: where ``comparison.json`` was written, if anywhere."""
+    """What both runs say of their weights, and by how much these differ where they mean something.
+
+    ``folder``: where ``comparison.json`` was written, if anywhere.
+    """
+    head = ["feature", "A", "B", "A - B", "90 % interval", "above 0"]
     content = [
         [name, *map(signed, (one.a, one.b, one.difference)), span(one.interval), f"{one.above_zero:.3f}"]
         for name, one in found.differences.items()
     ]
-    head = ["feature", "A", "B", "A - B", "90 % interval", "above 0"]
     table = Table("Weights (sizes add up to 1), and A's minus B's", head, content)
-    runs = (Line(f"A: {found.a}"), Line(f"B: {found.b}"))
     written = [] if folder is None else [Line(f"Written to {folder}: comparison.json")]
-    shown: tuple[Shown, ...] = (*runs, table, *found.notes, *written)
+    shown: tuple[Shown, ...] = (*([] if found.meaningless else [table]), *found.notes, *written)
+    verdicts = tuple(
+        f"{run} ({folder_of}): {verdict}."
+        for run, folder_of, verdict in (("A", found.a, found.verdict_a), ("B", found.b, found.verdict_b))
+    )
     section = Section("differences", "Weights of two runs", terminal=shown)
-    return Report("Two runs compared", (comparison_sentence(found),), (section,))
+    return Report("Two runs compared", (*verdicts, comparison_sentence(found)), (section,))
 
 
 def comparison_sentence(found: Comparison) -> str:
     """The finding in one sentence; the largest differences first."""
+    if found.meaningless:
+        says = "both runs say" if len(found.meaningless) == 2 else f"{found.meaningless[0]} says"
+        return f"No difference is announced, since {says} that weights mean nothing; comparison.json keeps the numbers."
     if not found.clear:
         return "By the 90 % intervals, no weight differs between the two runs."
     # Of two weights of the same sign, the differences are equal but for rounding.

@@ -99,6 +99,11 @@ def verdict(posterior: PosteriorResult, identified: IdentifiedSet, evidence: Evi
     return "by decisions only" if open_set.any() else "identified"
 
 
+def weights_mean_something(word: str) -> bool:
+    """Whether the weights of a run with this verdict say anything of what experts prefer."""
+    return word not in ("no better than habit", "not identifiable")
+
+
 def verdict_sentences(
     names: Sequence[str],
     per: Callable[[int], str],

@@ -11,6 +11,7 @@ from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.types import FloatArray
 from irl.result.codec import Document, Interval, Record, Share, require
+from irl.result.sentences import weights_mean_something
 
 TAILS = (0.05, 0.95)
 MOST_DRAWS = 2000
@@ -41,6 +42,12 @@ class Preferences:
     gamma: float | None = None
     """Discount factor of the run; None where it does not say."""
     signs: Mapping[str, int] = field(default_factory=dict)
+    verdict: str = "identified"
+    """What the run says of its weights (:mod:`irl.result.sentences`)."""
+    table: str | None = None
+    """SHA-256 of the table's content (:func:`cirl_gym.tables.sheet.checksum`); None: simulated, or not known."""
+    patients: frozenset[str] | None = None
+    """Ids of the patients whose episodes the run has kept; None: simulated, whose numbers mean nothing, or not kept."""
 
     def __post_init__(self) -> None:
         d = len(self.feature_map.features)
@@ -76,34 +83,55 @@ class Comparison(Document, frozen=True):
 
     a: str
     b: str
+    verdict_a: str
+    """What A says of its weights (:mod:`irl.result.sentences`)."""
+    verdict_b: str
     differences: dict[str, Difference]
     ranges: dict[str, Interval]
     """The range that each weight is per, raw units."""
     draws: tuple[int, int]
     """Posterior draws of A and of B that were compared, each with each."""
     notes: tuple[str, ...]
+    shared_patients: int | None = None
+    """How many ids of patients are in both runs; None: not known, as of simulated runs."""
 
     def check(self) -> None:
         """Differences and ranges are of the same features."""
         require(set(self.differences) == set(self.ranges), "differences and ranges must be of the same features")
 
     @property
+    def meaningless(self) -> tuple[str, ...]:
+        """Of "A" and "B", those whose verdict says that weights mean nothing: then no difference does either."""
+        said = (("A", self.verdict_a), ("B", self.verdict_b))
+        return tuple(run for run, verdict in said if not weights_mean_something(verdict))
+
+    @property
     def clear(self) -> tuple[str, ...]:
-        """Features whose interval of the difference does not hold 0."""
+        """Features that differ: the interval of the difference does not hold 0, and both runs' weights mean something.
+        """
+        if self.meaningless:
+            return ()
         return tuple(name for name, one in self.differences.items() if one.interval[0] * one.interval[1] > 0)
 
 
 def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Comparison:
     """Weights of A minus those of B, whose features are the same in any order, with 90 % intervals.
 
-    The two runs are taken as independent: patients of one are not patients of the other. A weight is per range of its
+    The two runs are taken as independent: patients of one are not patients of the other, which is refused for two runs
+    of one table, and said where ids of patients are in both. A weight is per range of its
     feature, so both runs are first brought to ranges that hold both runs' (:func:`on_scale`). Then every posterior draw
     of A is set against every one of B. Where both runs have posterior means under drawn patients, as for two features,
     the interval encloses that of their differences too, and the probability is the more cautious of the two.
 
     Raises:
-        ValueError: the runs weigh other features, or their ranges have too little in common and ``rescale`` is False.
+        ValueError: the runs are of one and the same table, weigh other features, or their ranges have too little in
+            common and ``rescale`` is False.
     """
+    if a.table is not None and a.table == b.table:
+        raise ValueError(
+            f"{a.run} and {b.run} are runs of one and the same table: they share every patient, and a difference "
+            "between them, with an interval for independent runs, would mean nothing; compare runs of different patients"
+        )
     b = _in_order(b, a)
     one, two = a.feature_map, b.feature_map
     # For every feature the smallest range that holds those of both, and what they have in common.
@@ -129,7 +157,17 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
         w, v = float(a.weights[i]), float(b.weights[i])
         differences[name] = Difference(w, v, w - v, (low, high), above)
     ranges = zip(scale.features, zip(scale.low.tolist(), scale.high.tolist(), strict=True), strict=True)
-    return Comparison(a.run, b.run, differences, dict(ranges), (len(ours), len(theirs)), notes)
+    return Comparison(
+        a.run,
+        b.run,
+        a.verdict,
+        b.verdict,
+        differences,
+        dict(ranges),
+        (len(ours), len(theirs)),
+        notes,
+        None if a.patients is None or b.patients is None else len(a.patients & b.patients),
+    )
 
 
 def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
@@ -181,6 +219,14 @@ def _notes(a: Preferences, b: Preferences, scale: FeatureMap) -> tuple[str, ...]
     """What the reader must know of this pair of runs."""
     one, two = a.feature_map, b.feature_map
     notes = []
+    shared = len((a.patients or frozenset()) & (b.patients or frozenset()))
+    if shared and a.patients and b.patients:
+        notes.append(
+            f"{shared} ids of patients are in both runs, which have kept {len(a.patients)} (A) and {len(b.patients)} "
+            "(B). If they are the same people, the runs are not independent, as the intervals take them to be: what is "
+            "particular to these patients moves both runs' weights alike, so that an interval of a difference is "
+            "mostly too wide. Give every patient to one run only."
+        )
     moved = [i for i in range(len(scale.features)) if _range(one, i) != _range(two, i)]
     if moved:
         listed = "; ".join(f"{scale.features[i]}: A {_range(one, i)}, B {_range(two, i)}" for i in moved)

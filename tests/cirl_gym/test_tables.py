@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from small_tables import ICU_DATA, put, stays, write
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.tables import TableColumns, TableOptions, infer_columns, read_table
+from cirl_gym.tables import Sheet, TableColumns, TableOptions, infer_columns, read_table
 from cirl_gym.tables.read import from_dataframe, prepare_table
 
 COLUMNS = TableColumns("id", "t", "a", ("x",))
@@ -119,6 +119,26 @@ def test_rows_in_any_order_are_grouped_and_sorted_with_a_count() -> None:
     swapped = frame.iloc[[1, 0, *range(2, len(frame))]]
     assert from_dataframe(swapped)[1].episodes.resorted == 1
     assert from_dataframe(swapped)[1].episodes.regrouped == 0
+
+
+def test_the_checksum_is_of_what_a_table_says() -> None:
+    """Rows and columns may stand in any order and numbers be written or typed in any way; a cell more is another."""
+    frame = stays(3, 2)
+    sums = {Sheet(frame).checksum}
+    shuffled = frame.iloc[np.random.default_rng(0).permutation(len(frame))][list(frame.columns)[::-1]]
+    sums.add(Sheet(shuffled).checksum)
+    sums.add(Sheet(frame.assign(x=[float(cell) for cell in frame["x"]])).checksum)
+    sums.add(Sheet(frame.assign(y=[f" {cell}.0" for cell in frame["y"]])).checksum)
+    sums.add(from_dataframe(shuffled)[1].sha256)
+    assert len(sums) == 1
+    first = frame.index[0]
+    others = [put(frame, first, "x", "0.5"), put(frame, first, "x", ""), put(frame, first, "stay_id", "ten")]
+    others += [frame.iloc[1:], pd.concat([frame, frame.iloc[:1]]), frame.rename(columns={"x": "z"})]
+    # Cells that change places within a column, or within a row, make another table.
+    others.append(frame.assign(x=frame["x"].tolist()[::-1]))
+    others.append(frame.assign(x=frame["y"], y=frame["x"]))
+    sums |= {Sheet(other).checksum for other in others}
+    assert len(sums) == 1 + len(others)
 
 
 @pytest.mark.parametrize(

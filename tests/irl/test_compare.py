@@ -13,6 +13,7 @@ from msgspec import structs
 from posteriors import known_posterior
 from sample_result import sample_result
 from shown import printed
+from small_batches import batch_of
 from tiny_run import refused
 
 from cirl_gym.data.features import FeatureMap
@@ -54,6 +55,8 @@ def write_run(folder, preferences, **changes):
         intervals=intervals,
         identified_set=structs.replace(result.identified_set, ranges=intervals),
         config={"command": "demo", "fit": {"gamma": preferences.gamma}, "ranges": ranges} | changes,
+        verdict=preferences.verdict,
+        table=None if preferences.table is None else {"sha256": preferences.table},
     )
     folder.mkdir(exist_ok=True)
     result.write(folder / "result.json")
@@ -189,6 +192,40 @@ def test_other_features_are_named_and_what_else_differs_is_said():
     assert "different signs" in notes[1]
 
 
+def test_where_weights_mean_nothing_no_difference_is_announced():
+    """Both verdicts come first; a difference as clear as can be is not one if either run's weights mean nothing."""
+    good, bad = found(-0.3, run="here"), found(-0.6, run="there", verdict="no better than habit")
+    for pair, said in (((good, bad), "B says"), ((bad, good), "A says"), ((bad, bad), "both runs say")):
+        told = compare(*pair)
+        assert told.clear == ()
+        report = report_of_comparison(told)
+        assert report.headline == (
+            f"A ({told.a}): {told.verdict_a}.",
+            f"B ({told.b}): {told.verdict_b}.",
+            f"No difference is announced, since {said} that weights mean nothing; comparison.json keeps the numbers.",
+        )
+        assert "A - B" not in printed(report)
+        assert abs(told.differences["volume"].difference) == pytest.approx(0 if pair[0] is pair[1] else 0.3)
+    told = compare(good, replace(bad, verdict="by decisions only"))
+    assert told.clear == ("volume", "side effects")
+    assert report_of_comparison(told).headline[:2] == ("A (here): identified.", "B (there): by decisions only.")
+
+
+def test_patients_of_both_runs_are_counted_and_one_table_is_refused():
+    a = found(-0.3, run="here", table="ab12", patients=frozenset("1234"))
+    b = found(-0.4, run="there", table="cd34", patients=frozenset("345"))
+    told = compare(a, b)
+    assert told.shared_patients == 2
+    assert told.notes[0].startswith("2 ids of patients are in both runs, which have kept 4 (A) and 3 (B).")
+    apart = compare(a, replace(b, patients=frozenset("567")))
+    assert (apart.shared_patients, apart.notes) == (0, ())
+    # What a run did not keep, or simulated, is not known.
+    assert compare(a, replace(b, patients=None)).shared_patients is None
+    assert compare(replace(a, table=None), replace(b, table=None)).shared_patients == 2
+    with pytest.raises(ValueError, match="here and there are runs of one and the same table"):
+        compare(a, replace(b, table="ab12"))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -208,6 +245,12 @@ def test_preferences_check_what_they_promise(changes):
 def draws(values, kappas):
     """A file of draws, as damage of a run."""
     return lambda run: write_arrays(run / "posterior.npz", {"draws": values, "kappa_draws": np.ones(kappas)})
+
+
+def without_verdict(run):
+    content = json.loads((run / "result.json").read_text())
+    del content["verdict"]
+    (run / "result.json").write_text(json.dumps(content))
 
 
 class TestFolders:
@@ -240,12 +283,29 @@ class TestFolders:
         assert "these weights differ, A's minus B's: volume (+0.30), side effects (-0.30)." in said
         assert "+0.163 to +0.437" in shown.out
         written = json.loads((out / "comparison.json").read_text())
-        assert set(written) == {"schema", "a", "b", "differences", "ranges", "draws", "notes"}
+        keys = {"schema", "a", "b", "verdict_a", "verdict_b", "differences", "ranges", "draws", "notes"}
+        assert set(written) == keys | {"shared_patients"}
         assert (written["a"], written["b"]) == tuple(map(str, runs))
         assert written["differences"]["volume"]["difference"] == pytest.approx(0.3, abs=1e-6)
         again = compare_command(CompareOptions(*runs, out=tmp_path))
         assert again.as_dict() == written
         assert (tmp_path / "comparison.json").read_bytes() == (out / "comparison.json").read_bytes()
+
+    def test_runs_of_tables_tell_their_table_and_patients(self, tmp_path, capsys):
+        batch = batch_of([0, 1], [1, 1], [0, 0], groups=("ann", "bob", "ann"))
+        folders = []
+        for name, told in (("a", "ab12"), ("b", "cd34"), ("c", "ab12")):
+            folder = write_run(tmp_path / name, found(-0.3, table=told), command="explain", signs={})
+            folders.append(folder)
+            batch.save(folder / "batch.npz")
+            batch.take(np.array([0])).save(folder / "test.npz")
+        kept = Run(folders[0]).preferences
+        assert (kept.table, kept.patients, kept.verdict) == ("ab12", {"ann", "bob"}, "identified")
+        (folders[1] / "test.npz").unlink()
+        assert Run(folders[1]).preferences.patients is None
+        a, _, c = folders
+        assert "one and the same table" in refused(capsys, "compare", a, c, "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
     def test_rescale_is_an_option(self, runs, tmp_path, capsys):
         far = write_run(tmp_path / "far", found(-0.3, high=(10.0, 15.0)))
@@ -261,6 +321,7 @@ class TestFolders:
             (lambda run: (run / "result.json").unlink(), "is not the folder of a whole run"),
             (lambda run: (run / "result.json").write_text("{"), "result.json is not JSON"),
             (lambda run: (run / "result.json").write_text('{"schema": 1}'), "result.json lacks 'features'"),
+            (without_verdict, "result.json lacks the verdict"),
             (lambda run: (run / "posterior.npz").unlink(), "has no posterior.npz"),
             (lambda run: (run / "posterior.npz").write_bytes(b"PK"), "posterior.npz cannot be read as arrays"),
             (lambda run: write_arrays(run / "posterior.npz", {"w": np.ones(3)}), "lacks the draws; it holds w"),
@@ -284,7 +345,7 @@ def test_what_is_printed_fits_and_is_never_markup(tmp_path):
     assert comparison_sentence(told) == "By the 90 % intervals, no weight differs between the two runs."
     text = printed(report_of_comparison(told, tmp_path), width=80)
     assert "[red]volume[/red]" in text
-    assert "B: [b]" in text
+    assert "B ([b]): identified." in text
     assert max(map(len, text.splitlines()[:-1])) <= 80
 
 
