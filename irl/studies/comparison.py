@@ -107,8 +107,7 @@ class Comparison(Document, frozen=True):
 
     @property
     def clear(self) -> tuple[str, ...]:
-        """Features that differ: the interval of the difference does not hold 0, and both runs' weights mean something.
-        """
+        """Features that differ: the interval of the difference does not hold 0, and both runs' weights mean something."""
         if self.meaningless:
             return ()
         return tuple(name for name, one in self.differences.items() if one.interval[0] * one.interval[1] > 0)
@@ -130,7 +129,7 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
     if a.table is not None and a.table == b.table:
         raise ValueError(
             f"{a.run} and {b.run} are runs of one and the same table: they share every patient, and a difference "
-            "between them, with an interval for independent runs, would mean nothing; compare runs of different patients"
+            "between them, with an interval for independent runs, would mean nothing; compare runs of other patients"
         )
     b = _in_order(b, a)
     one, two = a.feature_map, b.feature_map
