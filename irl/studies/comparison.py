@@ -107,7 +107,7 @@ class Comparison(Document, frozen=True):
 
     @property
     def clear(self) -> tuple[str, ...]:
-        """Features that differ: the interval of the difference does not hold 0, and both runs' weights mean something."""
+        """Features that differ: weights of both runs mean something, and the difference's interval does not hold 0."""
         if self.meaningless:
             return ()
         return tuple(name for name, one in self.differences.items() if one.interval[0] * one.interval[1] > 0)
