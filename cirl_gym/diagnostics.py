@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.known import without
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.inputs import Window, end_labels, taken
+from cirl_gym.outcome_models.known import KnowingModel
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
@@ -302,6 +304,9 @@ def representations(model: OutcomeModel) -> dict[str, Inputs]:
     "window" is the last observations and actions of the linear law, "memory" the LSTM's hidden state, and
     "representation" what the network's outcome layers see of it (the balanced one of a CRN).
     """
+    if isinstance(model, KnowingModel):
+        inner = representations(model.model)
+        return {name: partial(_without_known, part, tuple(model.known)) for name, part in inner.items()}
     correction = model.correction if isinstance(model, LearnedModel) else None
     if not isinstance(model, LearnedModel) or correction is None or correction.network.lstm is None:
         return {"state": lambda batch: model.encode(batch)[:, :-1]}
@@ -315,6 +320,10 @@ def representations(model: OutcomeModel) -> dict[str, Inputs]:
         "memory": lambda batch: correction.remembered(*asked(batch)),
         "representation": lambda batch: correction.represented(*asked(batch)),
     }
+
+
+def _without_known(part: Inputs, known: tuple[int, ...], batch: Batch) -> Float32Array:
+    return part(without(batch, known))
 
 
 def fit_propensity(train: Batch, rng: np.random.Generator) -> FittedClassifier:

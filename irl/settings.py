@@ -191,8 +191,8 @@ class ExplainConfig:
     """Recover the preferences behind a table of decisions.
 
     Raises:
-        ValueError: there are less than two outcomes, one is no feature, static or named twice, or a sign is not -1
-            or +1 or not an outcome's.
+        ValueError: there is no outcome, or one alone and no habit beside it; one is no feature, static or named
+            twice; or a sign is not -1 or +1 or not an outcome's.
     """
 
     columns: TableColumns
@@ -214,9 +214,12 @@ class ExplainConfig:
         object.__setattr__(self, "outcomes", outcomes if self.outcomes else ())
         signs = {read_outcome(name, outcomes).name: sign for name, sign in self.signs.items()}
         object.__setattr__(self, "signs", signs)
-        if len(outcomes) < 2:
+        if len(outcomes) < 1 + (not getattr(self.fit, "habit", ())):
             option = "--outcomes" if self.outcomes else "--features"
-            raise ValueError(f"a trade-off needs two outcomes, got {', '.join(outcomes)}; name more by {option}")
+            raise ValueError(
+                f"without habit a trade-off needs two outcomes, got {', '.join(outcomes)}; name more by {option}, or "
+                "weigh it against habit (--habit previous)"
+            )
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, got {self.seed}")
         for name, sign in self.signs.items():
@@ -242,7 +245,7 @@ def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str
                 f"--outcomes: {unknown[0]!r}{within} is not a feature; the features are {', '.join(columns.features)}"
                 + hint(unknown[0])
             )
-        if set(outcome.columns) <= set(columns.static):
+        if outcome.columns and set(outcome.columns) <= set(columns.static):
             raise ValueError(
                 f"--outcomes: {outcome.name!r} is static; no action changes it, so no decision tells its weight"
             )

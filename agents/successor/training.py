@@ -24,6 +24,7 @@ from cirl_gym.data.rules import ActionRules, read_rules, rules_for
 from cirl_gym.envs.counterfactual import CounterfactualEnv
 from cirl_gym.envs.tumour import TumourEnv
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.known import KnowingModel, knowing
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import Progress
@@ -238,7 +239,7 @@ def fit_agent(
             model is).
         gamma: discount factor in [0, 1].
         signs: ``[d]`` -1 or +1 where the sign of a weight is known (default: lower is better in the simulator, free
-            elsewhere).
+            elsewhere and of what is an action's own).
         feature_map: which features are outcomes and how they are scaled (default: the environment's or simulator's own,
             a batch's ranges of all features).
         config: how to train.
@@ -263,8 +264,11 @@ def fit_agent(
         ranges, starts, horizon = FeatureMap.from_batch(histories), histories.start, found.horizon
     elif isinstance(found, TumourEnv | TumourWorld):
         parameters = found.parameters
-        ranges, starts, horizon = parameters.feature_map, simulated_starts(parameters, rng), parameters.horizon
-        model = with_rules(OracleModel(parameters), found.rules if isinstance(found, TumourEnv) else None)
+        ranges = found.feature_map if isinstance(found, TumourEnv) else parameters.feature_map
+        first, horizon = simulated_starts(parameters, rng), parameters.horizon
+        starts = np.pad(first, ((0, 0), (0, len(ranges.of) - first.shape[1])))  # of what is known, 0 at the start
+        model = knowing(OracleModel(parameters), ranges.of, numbered_actions(tumour.N_ACTIONS))
+        model = with_rules(model, found.rules if isinstance(found, TumourEnv) else None)
     elif isinstance(found, CounterfactualEnv):
         model, ranges, starts, horizon = found.model, found.feature_map, found.batch.start, found.batch.horizon
     elif isinstance(found, CounterfactualWorld):
@@ -279,8 +283,9 @@ def fit_agent(
     if scaling is None:
         raise ValueError("a CounterfactualWorld does not say how outcomes are scaled: give feature_map")
     if signs is None:
-        simulated = isinstance(without_rules(model), OracleModel)
-        signs = np.full(len(scaling.features), -1.0 if simulated else 0.0)
+        plain = without_rules(model)
+        simulated = isinstance(plain.model if isinstance(plain, KnowingModel) else plain, OracleModel)
+        signs = [-1.0 if simulated and one.columns else 0.0 for one in scaling.outcomes]
     model = with_rules(model, rules)
     problem = Problem(model, scaling, starts, horizon, gamma, uniform_weights(signs), histories)
     return fit_successor(problem, config or SuccessorConfig(), rng, progress)

@@ -8,8 +8,20 @@ network.
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.known import with_known
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.data.outcomes import Above, Below, Change, Column, Outside, Product, read_outcome, with_lags
+from cirl_gym.data.outcomes import (
+    Above,
+    Below,
+    Change,
+    Column,
+    Given,
+    Outside,
+    Product,
+    Switched,
+    read_outcome,
+    with_lags,
+)
 from cirl_gym.data.rollout import act_along, returns, rollout
 from cirl_gym.data.rules import ActionRules, read_rules
 
@@ -21,13 +33,16 @@ __all__ = [
     "Change",
     "Column",
     "FeatureMap",
+    "Given",
     "OutcomeModel",
     "Outside",
     "Product",
+    "Switched",
     "act_along",
     "read_outcome",
     "read_rules",
     "returns",
     "rollout",
+    "with_known",
     "with_lags",
 ]

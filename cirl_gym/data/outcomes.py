@@ -6,10 +6,13 @@
     Below(spo2, 92)                  how far below this limit: max(92 - x, 0)
     Product(heart_rate, lactate)     the product of two columns
     Change(creatinine)               the outcome minus what was observed before the action
+    Given(dialysis)                  1 where this action is taken, else 0
+    Switched()                       1 where the action is another than the one before; 0 at the first decision
 
-The text is the outcome's name, and :func:`read_outcome` reads it. A column's name that is no plain word stands in
-quotes, as in ``Outside("mean arterial pressure", 60, 100)``. A column whose own name looks like such a text is that
-column. A change needs a further observed feature, what was observed one step earlier: :func:`with_lags`.
+The text is the outcome's name, and :func:`read_outcome` reads it. A name of a column or of an action that is no plain
+word stands in quotes, as in ``Outside("mean arterial pressure", 60, 100)``. A column whose own name looks like such a
+text is that column. A change needs a further observed feature, what was observed one step earlier: :func:`with_lags`.
+The last two are known exactly, whatever is done, and no model learns them: :mod:`cirl_gym.data.known`.
 
 A model says what to *expect*, and an outcome is computed of that: of chance it sees nothing. Where a function has a
 kink, that is less than the expectation of the computed value (Jensen's inequality): with normal residuals of standard
@@ -23,8 +26,10 @@ from __future__ import annotations
 import ast
 import json
 import keyword
+import re
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -32,10 +37,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import LARGEST, Batch
-from cirl_gym.types import FloatArray
+from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 NUMBERS = ("low", "high", "limit")
-"""Arguments that are numbers; the others are columns' names."""
+"""Arguments that are numbers; the others are names, of columns or of an action."""
 
 
 def _number(value: float) -> str:
@@ -201,6 +206,87 @@ class Product(OutcomeFeature):
         return product
 
 
+class KnownOutcome(OutcomeFeature):
+    """What is known of an action before it is taken. It stands among the observed features under its own name, which
+    :func:`cirl_gym.data.known.with_known` adds, and reads nothing else."""
+
+    least: ClassVar[float | None] = 0.0
+    looks_back: ClassVar[bool] = False
+    """Whether it depends on the action before."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: it is about no column."""
+        return ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The observed feature of its own name."""
+        return (self.name,)
+
+    def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
+        """As it stands there."""
+        return observed[self.name]
+
+    def holds(self, actions: IntArray, previous: IntArray, action_names: Sequence[str]) -> BoolArray:
+        """``[..]`` where it is 1, of actions ``[..]`` and those before ``[..]`` (-1: none); elsewhere it is 0.
+
+        Raises:
+            ValueError: it is about an action that there is not.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Given(KnownOutcome):
+    """1 where this action is taken, else 0.
+
+    Of actions that several columns make up, such as "antibiotic=1, fluids=0", one column's value names all that have
+    it: ``Given("antibiotic=1")``.
+    """
+
+    action: str
+    counted: ClassVar[str] = "step with the action"
+
+    @property
+    def name(self) -> str:
+        """As it is written: an action that is a whole number stands without quotes."""
+        return f"Given({action_text(self.action)})"
+
+    def holds(self, actions: IntArray, previous: IntArray, action_names: Sequence[str]) -> BoolArray:
+        """Where the action is this one."""
+        named = [name == self.action for name in action_names]
+        if not any(named) and "=" in self.action:
+            named = [self.action in name.split(", ") for name in action_names]
+        if not any(named):
+            raise ValueError(f"outcome {self.name!r}: {no_action(self.action, action_names)}")
+        taken: BoolArray = np.isin(actions, np.flatnonzero(named))
+        return taken
+
+
+@dataclass(frozen=True)
+class Switched(KnownOutcome):
+    """1 where the action is another than the one before, else 0; at the first decision of an episode 0."""
+
+    counted: ClassVar[str] = "switch"
+    looks_back: ClassVar[bool] = True
+
+    def holds(self, actions: IntArray, previous: IntArray, action_names: Sequence[str]) -> BoolArray:
+        """Where there was an action before, and another."""
+        other: BoolArray = (previous >= 0) & (actions != previous)
+        return other
+
+
+def action_text(action: str) -> str:
+    """An action's name as it is written in a text."""
+    return action if re.fullmatch("0|[1-9][0-9]*", action) else quoted(action)
+
+
+def no_action(name: str, action_names: Sequence[str]) -> str:
+    """What to say of an action that there is not."""
+    return f"there is no action {name!r}; the actions are {', '.join(action_names)}"
+
+
 def before(column: str) -> str:
     """The name of the observed feature that holds what was observed of a column one step earlier."""
     return f"{column} before"
@@ -218,7 +304,7 @@ def outcome_values(
     return values
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Outside, Above, Below, Product, Change)}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Outside, Above, Below, Product, Change, Given, Switched)}
 FORMS = ", ".join(f"{name}({', '.join(field.name for field in fields(kind))})" for name, kind in _KINDS.items())
 """What can be written beside a column's name."""
 
@@ -228,14 +314,20 @@ def read_outcome(text: str, observed: Sequence[str]) -> OutcomeFeature:
 
     Args:
         text: a column's name, or one of :data:`FORMS`.
-        observed: names of the observed features; such a name is that column, whatever it looks like.
+        observed: names of the observed features; such a name is that column, whatever it looks like. (What is known
+            of an action stands among them, and is what its name says.)
 
     Raises:
         ValueError: the text begins as one of :data:`FORMS` and is not whole, or its numbers are not possible.
     """
     head, bracket, _ = text.partition("(")
     kind = _KINDS.get(head.strip())
-    if text in observed or kind is None or not bracket:
+    if kind is None or not bracket or (text in observed and not issubclass(kind, KnownOutcome)):
+        return Column(text)
+    if text in observed:
+        with suppress(ValueError):
+            known = read_outcome(text, ())
+            return known if known.name == text else Column(text)
         return Column(text)
     try:
         call = parsed(text.strip())
@@ -268,7 +360,9 @@ def check_outcomes(outcomes: Sequence[OutcomeFeature], observed: Sequence[str]) 
             lag = isinstance(outcome, Change) and outcome.column in observed
             raise ValueError(
                 f"outcome {outcome.name!r} needs {missing[0]!r}, which is not among the observed features: "
-                f"{', '.join(observed)}" + ("; cirl_gym.data.outcomes.with_lags adds it" if lag else "")
+                f"{', '.join(observed)}"
+                + ("; cirl_gym.data.outcomes.with_lags adds it" if lag else "")
+                + ("; cirl_gym.data.known.with_known adds it" if isinstance(outcome, KnownOutcome) else "")
             )
 
 
@@ -298,14 +392,17 @@ def quoted(name: str) -> str:
 
 
 def _argument(text: str, node: ast.expr, name: str) -> str | float:
-    """A column's name, bare or in quotes, or a number, as the argument demands."""
+    """A name, bare or in quotes, or a number, as the argument demands."""
+    if name == "action" and isinstance(node, ast.Constant) and not isinstance(node.value, str):
+        return ast.get_source_segment(text.strip(), node) or ""  # an action can be called 1
     if name not in NUMBERS:
         if isinstance(node, ast.Name):
             # As it was written: Python's own reading of a name exchanges some letters, such as the micro sign.
             return ast.get_source_segment(text.strip(), node) or node.id
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
-        raise _unreadable(text, f"{name} must be a column's name, in quotes if it is no plain word")
+        of = "an action's" if name == "action" else "a column's"
+        raise _unreadable(text, f"{name} must be {of} name, in quotes if it is no plain word")
     minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     number = node.operand if isinstance(node, ast.UnaryOp) and minus else node
     if isinstance(number, ast.Constant) and type(number.value) in (int, float):

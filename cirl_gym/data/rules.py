@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.outcomes import Above, Below, Outside, parsed, quoted, read_outcome
+from cirl_gym.data.outcomes import Above, Below, Outside, action_text, no_action, parsed, read_outcome
 from cirl_gym.types import BoolArray, Float32Array, IntArray
 
 FORM = (
@@ -45,7 +45,7 @@ class After:
     @property
     def name(self) -> str:
         """As it is written."""
-        return f"After({self.action if self.action.isdecimal() else quoted(self.action)})"
+        return f"After({action_text(self.action)})"
 
 
 Condition: TypeAlias = Above | Below | Outside | After
@@ -99,7 +99,7 @@ class ActionRules:
         for rule in self.rules:
             for action in (rule.action, *(c.action for c in rule.conditions if isinstance(c, After))):
                 if action not in self.action_names:
-                    raise ValueError(f"rule {rule.name!r}: {_no_action(action, self.action_names)}")
+                    raise ValueError(f"rule {rule.name!r}: {no_action(action, self.action_names)}")
             for condition in rule.conditions:
                 if not isinstance(condition, After) and condition.column not in self.features:
                     raise ValueError(
@@ -216,7 +216,7 @@ def _read(text: str, action_names: Sequence[str]) -> ActionRule:
     if cut is None:
         if not cuts:
             raise _unreadable(text, "it has neither when nor unless")
-        raise ValueError(f"rule {text!r}: {_no_action(text[: cuts[0].start()].strip(), action_names)}")
+        raise ValueError(f"rule {text!r}: {no_action(text[: cuts[0].start()].strip(), action_names)}")
     said = text[cut.end() :].strip()
     try:
         body = parsed(said)
@@ -242,10 +242,6 @@ def _condition(text: str, said: str, node: ast.expr) -> Condition:
     if not isinstance(found, Above | Below | Outside):
         raise _unreadable(text, f"{segment!r} is no condition")
     return found
-
-
-def _no_action(name: str, names: Sequence[str]) -> str:
-    return f"there is no action {name!r}; the actions are {', '.join(names)}"
 
 
 def _unreadable(text: str, why: str) -> ValueError:

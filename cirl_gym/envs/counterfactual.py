@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.known import known_in, known_names, with_known
 from cirl_gym.data.outcome_model import OutcomeModel, follow
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv, entry_point
@@ -105,8 +106,9 @@ def _source(
             forbid = read_json(path)["config"].get("fit", {}).get("forbid", [])
             if not isinstance(forbid, list) or not all(isinstance(text, str) for text in forbid):
                 raise ValueError(f"{path}: fit.forbid must be a list of rules, got {forbid!r}")
+        learnt, batch = _knowing(load_model(folder / "outcome_model.npz"), batch, phi)
         rules = rules_given(forbid, batch.features, batch.action_names)
-        return Source(load_model(folder / "outcome_model.npz"), batch, phi, learned.weights, end, rules)
+        return Source(learnt, batch, phi, learned.weights, end, rules)
     if run is not None:
         raise ValueError("CIRLCounterfactual-v0: give either run, or model and batch")
     if model is None or batch is None:
@@ -115,8 +117,23 @@ def _source(
     phi = feature_map or FeatureMap.from_batch(batch)
     # Rules are the environment's: it asks the model within them.
     plain, own = (model.model, model.rules) if isinstance(model, MaskedModel) else (model, None)
-    rules = own if forbid is None else rules_given(forbid, batch.features, batch.action_names)
+    plain, batch = _knowing(plain, batch, phi)
+    if forbid is not None:
+        rules = rules_given(forbid, batch.features, batch.action_names)
+    else:
+        rules = None if own is None else replace(own, features=batch.features)
     return Source(plain, batch, phi, np.zeros(len(phi.features)), end, rules)
+
+
+def _knowing(model: OutcomeModel, batch: Batch, phi: FeatureMap) -> tuple[OutcomeModel, Batch]:
+    """Model and batch with what is known exactly (:mod:`cirl_gym.data.known`), where phi or the batch speak of it."""
+    batch = with_known(batch, known_names(phi.of, batch.features))
+    # What is known comes with PyTorch, which a model of one's own may do without.
+    if any(name not in model.features for name in (one.name for one in known_in(batch).values())):
+        from cirl_gym.outcome_models.known import knowing
+
+        model = knowing(model, batch.features, batch.action_names)
+    return model, batch
 
 
 class CounterfactualOptions(TypedDict, total=False):
@@ -395,7 +412,8 @@ class CounterfactualEnv(CohortEnv):
     - ``model`` and ``batch``: an :class:`~cirl_gym.data.outcome_model.OutcomeModel`, and where episodes begin and
       which observations count as seen.
     - ``feature_map``: says which features are outcomes and scales them to phi (default: the run's, or the batch's
-      ranges of all features).
+      ranges of all features). Where ``Given(action)`` or ``Switched()`` are among its observed features ``of``, they
+      are added to those of the batch and foreseen exactly (:mod:`cirl_gym.data.known`).
     - ``end``: ``"learned"`` (default) draws from ``model.end_probability``; ``"never"``; or a rule, a function from
       observations ``[n, D]`` in raw units to ``[n]`` bool.
     - ``horizon``: the time limit in actions (default: the batch's longest episode).

@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.known import known_along, known_values
+from cirl_gym.data.outcomes import KnownOutcome, Switched, read_outcome
 from cirl_gym.data.rollout import numbered_actions
 from cirl_gym.envs.forms import CohortEnv, CohortVectorEnv, entry_point
 from cirl_gym.envs.options import (
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ACTION_NAMES = ("wait", "treat")
+_NUMBERED = numbered_actions(tumour.N_ACTIONS)
+"""What rules and outcomes call them, as batches of the simulator do."""
 DEFAULT_WEIGHTS = (-0.3, -0.7)
 """One of the paper's three trade-offs between tumour volume and side effects (section 5.1)."""
 
@@ -56,6 +61,7 @@ class TumourArguments(TumourOptions, total=False):
     observation: Literal["flat", "dict"]
     previous_action: bool
     forbid: Sequence[str]
+    feature_map: FeatureMap | None
 
 
 OPTIONS = (*TumourOptions.__annotations__, "horizon", "parameters")
@@ -93,6 +99,7 @@ class TumourCohort(Cohort[TumourStart]):
         observation: Literal["flat", "dict"] = "flat",
         previous_action: bool = True,
         forbid: Sequence[str] = (),
+        feature_map: FeatureMap | None = None,
         max_episode_steps: int | None = None,
         **options: Unpack[TumourOptions],
     ) -> None:
@@ -101,20 +108,23 @@ class TumourCohort(Cohort[TumourStart]):
         own = parameters.horizon
         stated = None if own == TumourParameters.horizon else f"TumourParameters.horizon={own}"
         self._limit = time_limit(own, stated, max_episode_steps)
-        self.limit_lines = parameters.limits
-        high = parameters.highest.astype(np.float32)
+        phi = feature_map or parameters.feature_map
+        self._known = _known_of(phi)
+        more = len(self._known)
+        self.limit_lines = np.append(parameters.limits, np.full(more, np.nan))
+        high = np.append(parameters.highest, np.ones(more)).astype(np.float32)
         super().__init__(
             n,
             Layout(np.zeros_like(high), high, tumour.N_ACTIONS, observation, previous_action),
-            parameters.feature_map,
+            phi,
             ACTION_NAMES,
-            rules_given(forbid, tumour.FEATURES, numbered_actions(tumour.N_ACTIONS)),
+            rules_given(forbid, phi.of, _NUMBERED),
             OPTIONS,
             options,
             (2, "normal"),
         )
         self.state: TumourState = tumour.initial_state(parameters, np.zeros((n, 2)))
-        self.obs = np.zeros((n, 2), dtype=np.float32, order="F")
+        self.obs = np.zeros((n, 2 + more), dtype=np.float32, order="F")
         # The same for all until somebody asks for something else.
         self._constants: tumour.Constants = self.default.parameters
 
@@ -122,7 +132,9 @@ class TumourCohort(Cohort[TumourStart]):
         """See :meth:`~cirl_gym.envs.process.Cohort.start`."""
         n, base, histories = self.n, self.parameters, None
         parameters = _parameters(base, given)
-        weights = weight_rows(given.get("weights", DEFAULT_WEIGHTS), n, tumour.FEATURES)
+        usual = dict(zip(tumour.FEATURES, DEFAULT_WEIGHTS, strict=True))
+        asked = given.get("weights", [usual.get(name, 0.0) for name in self.feature_map.features])
+        weights = weight_rows(asked, n, self.feature_map.features)
         if "patient" in given:
             histories = patient_rows(given["patient"], n, 2)
             _check_going(base, "patient", histories)
@@ -143,7 +155,7 @@ class TumourCohort(Cohort[TumourStart]):
         first = tumour.first_observations(start.parameters, numbers)
         # The arrays are this object's own: every step makes new ones.
         tumour.restart(self.state, rows, first)
-        self.obs[rows] = first
+        self.obs[rows] = np.pad(first, ((0, 0), (0, len(self._known))))
         if start.histories is not None:
             self._go_on(rows, start.histories.take(rows))
         if start.parameters is not self._constants:
@@ -155,7 +167,12 @@ class TumourCohort(Cohort[TumourStart]):
     def follow(self, actions: IntArray, numbers: FloatArray, going: BoolArray) -> Step:
         """See :meth:`~cirl_gym.envs.process.Cohort.follow`."""
         noise = np.multiply(self._constants.noise, numbers, order="F")
-        return tumour.follow(self._constants, self.state, actions, noise)
+        step = tumour.follow(self._constants, self.state, actions, noise)
+        if not self._known:
+            return step
+        values = known_values(self._known, actions, self.previous, _NUMBERED)
+        obs, outcomes = (np.concatenate([seen, values], axis=1) for seen in (step.obs, step.outcomes))
+        return step._replace(obs=obs, outcomes=outcomes)
 
     def _go_on(self, rows: IntArray, histories: GivenHistories) -> None:
         """Put rows where given histories end."""
@@ -167,7 +184,27 @@ class TumourCohort(Cohort[TumourStart]):
                 mine[going] = new[going]
         for mine, new in zip(self.state, state, strict=True):
             mine[rows] = new
-        self.obs[rows] = state.recent[:, 0]
+        self.obs[rows, :2] = state.recent[:, 0]
+        if self._known:
+            values = known_along(self._known, histories.actions, _NUMBERED)
+            self.obs[rows, 2:] = values[np.arange(len(rows)), histories.lengths]
+
+
+def _known_of(phi: FeatureMap) -> tuple[KnownOutcome, ...]:
+    """What phi reads beside the simulator's two features.
+
+    Raises:
+        ValueError: it does not begin with these two, or reads something that is not known exactly.
+    """
+    known = [read_outcome(name, ()) for name in phi.of[2:]]
+    if phi.of[:2] != tumour.FEATURES or not all(isinstance(one, KnownOutcome) for one in known):
+        raise ValueError(
+            f"feature_map must be of {', '.join(tumour.FEATURES)} and then of any Given(action) and Switched(), got "
+            f"{', '.join(phi.of)}"
+        )
+    outcomes = tuple(one for one in known if isinstance(one, KnownOutcome))
+    known_values(outcomes or (Switched(),), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), _NUMBERED)
+    return outcomes
 
 
 def _parameters(base: TumourParameters, given: Mapping[str, Any]) -> TumourParameters:
@@ -291,6 +328,10 @@ class TumourEnv(CohortEnv):
     - ``previous_action``: show the previous action (default True).
     - ``render_mode``: ``"ansi"`` (the current step as a line), ``"rgb_array"`` (the episode so far as a picture) or
       ``"human"`` (the same in a window).
+    - ``feature_map``: what is weighed, instead of the two features: computed of them, or known of the actions "0" and
+      "1". Its observed features ``of`` are tumour and side_effects and then any of ``Given(0)``, ``Given(1)`` and
+      ``Switched()`` (:mod:`cirl_gym.data.known`), which are then observed behind the two. Default weights of what is
+      neither of the two are 0.
     - ``forbid``: rules of actions "0" and "1" (:mod:`cirl_gym.data.rules`), such as
       ``["1 when Above(side_effects, 5)"]``. Default: none; there is then no ``action_masks``.
     - ``max_episode_steps``: the time limit where Gymnasium does not make the environment (default:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.known import known_in, without
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.correction import fit_correction, treatment_weights
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, fit_end_head
 from cirl_gym.outcome_models.errors import factual_error
 from cirl_gym.outcome_models.inputs import KINDS, Kind, NetworkKind, Scaler, taken
+from cirl_gym.outcome_models.known import KnowingModel, knowing
 from cirl_gym.outcome_models.law import (
     AutoregressionConfig,
     AutoregressionFit,
@@ -82,14 +84,17 @@ class OutcomeModelConfig:
         return settings
 
 
+FittedModel: TypeAlias = LearnedModel | EnsembleModel | KnowingModel
+
+
 @dataclass(frozen=True)
 class FittedOutcomeModel:
     """A model and what is known about it."""
 
-    model: LearnedModel | EnsembleModel
+    model: FittedModel
     """Deterministic; the linear law itself where a network did not improve on it."""
     report: dict[str, Any]
-    """For JSON; the same seed gives the same report."""
+    """For JSON, of what was learnt; the same seed gives the same report."""
     seconds: float
     """Wall-clock time of the fit."""
 
@@ -141,6 +146,9 @@ def fit_outcome_model(
 ) -> FittedOutcomeModel:
     """Fit one kind of model on the training episodes; everything that is chosen is chosen on the validation episodes.
 
+    Features that are known exactly (:mod:`cirl_gym.data.known`) are left out of the fit, which is what it would be
+    without them, and appended to what the model predicts.
+
     Args:
         kind: "ar" (linear law), or a network that corrects it: "crn", "rmsn", "mb_h", or without memory "mb_x".
         train: episodes to fit.
@@ -160,10 +168,15 @@ def fit_outcome_model(
         raise ValueError(f"relative: {', '.join(config.relative)} need a network; the kind 'ar' is a linear law alone")
     if (train.features, train.action_names) != (validation.features, validation.action_names):
         raise ValueError("the training and the validation batch do not have the same features and actions")
-    began = time.perf_counter()
+    began, features, known = time.perf_counter(), train.features, known_in(train)
+    if known:
+        if known != known_in(validation):
+            raise ValueError(f"{', '.join(one.name for one in known.values())}: not of the validation batch's actions")
+        train, validation = without(train, known), without(validation, known)
     fit = _fit_members if config.members > 1 else _fit_one
     model, report = fit(kind, train, validation, config, rng, progress, watch)
-    return FittedOutcomeModel(model, report, time.perf_counter() - began)
+    whole = knowing(model, features, train.action_names)
+    return FittedOutcomeModel(cast(FittedModel, whole), report, time.perf_counter() - began)
 
 
 def _fit_members(

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from cirl_gym.outcome_models.ends import FORMULAS, EndHead, EndLines, end_network
 from cirl_gym.outcome_models.inputs import KINDS, Scaler, Window
+from cirl_gym.outcome_models.known import KnowingModel
 from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec, ResidualNoise
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
@@ -25,11 +26,12 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.training import TrainingConfig
 from cirl_gym.worlds.tumour import TumourParameters
 
-AnyModel: TypeAlias = LearnedModel | EnsembleModel | OracleModel
+AnyModel: TypeAlias = LearnedModel | EnsembleModel | OracleModel | KnowingModel
 
 
 def save_model(model: AnyModel, path: str | os.PathLike[str]) -> None:
-    """Write a model whole: the linear law, a network that corrects one, an ensemble, or the simulator.
+    """Write a model whole: the linear law, a network that corrects one, an ensemble, or the simulator; and what is
+    known beside it.
 
     Raises:
         ValueError: another kind of model.
@@ -53,6 +55,10 @@ def load_model(path: str | os.PathLike[str]) -> AnyModel:
 def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
     if isinstance(model, OracleModel):
         return {"kind": "oracle", "parameters": asdict(model.parameters)}, {}
+    if isinstance(model, KnowingModel):
+        own, arrays = _taken_apart(model.model)
+        names = {"features": list(model.features), "action_names": list(model.action_names)}
+        return {"kind": "known", **names, "model": own}, arrays
     if isinstance(model, EnsembleModel):
         parts = [_taken_apart(member) for member in model.members]
         arrays = {"noise_scale": model.noise_scale}
@@ -92,6 +98,9 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     kind = config["kind"]
     if kind == "oracle":
         return OracleModel(TumourParameters(**config["parameters"]))
+    if kind == "known":
+        model = _build(config["model"], arrays)
+        return KnowingModel(model, tuple(config["features"]), tuple(config["action_names"]))
     if kind == "ensemble":
         members = [_build(own, part(f"member{i}.", arrays)) for i, own in enumerate(config["members"])]
         return EnsembleModel(members, arrays["noise_scale"])

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.known import with_known
 from cirl_gym.data.outcomes import before, with_lags
 from cirl_gym.data.rules import masked
 from cirl_gym.tables.columns import TableColumns, TableOptions, check_known, infer_columns
@@ -180,6 +181,15 @@ class PreparedTable:
         train, validation, test = (with_lags(batch, names) for batch in (self.train, self.validation, self.test))
         report = replace(self.report, before=(*self.report.before, *names))
         return replace(self, train=train, validation=validation, test=test, report=report)
+
+    def with_known(self, outcomes: Sequence[str]) -> PreparedTable:
+        """The same with features for outcomes that are known exactly (:func:`cirl_gym.data.known.with_known`).
+
+        Raises:
+            ValueError: an outcome is about an action that is not taken in the table; the message names those that are.
+        """
+        train, validation, test = (with_known(batch, outcomes) for batch in (self.train, self.validation, self.test))
+        return replace(self, train=train, validation=validation, test=test)
 
     def masked(self, forbid: Sequence[str]) -> PreparedTable:
         """The same with what rules left to choose from (:func:`cirl_gym.data.rules.masked`) in every batch.

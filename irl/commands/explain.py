@@ -15,6 +15,7 @@ from rich.console import Console
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.known import known_names
 from cirl_gym.data.outcomes import changing, read_outcome
 from cirl_gym.tables.read import prepare_table
 from irl.commands.options import DemoOptions, ExplainOptions, fit_config, habit_contexts
@@ -113,7 +114,8 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     """
     torch.set_num_threads(1)
     table = prepare_table(frame, config.columns, config.options, rng=np.random.default_rng([config.seed, 0]))
-    table = table.with_lags(changing(config.outcomes, config.columns.features)).masked(config.fit.forbid)
+    asked_for = (config.outcomes, config.columns.features)
+    table = table.with_lags(changing(*asked_for)).with_known(known_names(*asked_for)).masked(config.fit.forbid)
     for line in table.report.lines():
         print(line)
     outcomes = config.outcomes or tuple(name for name in table.train.features if name not in config.columns.static)

@@ -25,13 +25,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcome_batches import linear_system, random_model
 
-from cirl_gym import TumourParameters
+from cirl_gym import FeatureMap, TumourParameters
 from cirl_gym.envs.process import RowStreams
 from cirl_gym.envs.tumour import TumourEnv, TumourVectorEnv
 
 if AutoresetMode is None:
     pytest.skip("the native vector environments need gymnasium >= 1.1", allow_module_level=True)
 
+SEEN = ("tumour", "side_effects", "Given(1)", "Switched()")
+KNOWN = FeatureMap(("Given(1)", "tumour", "Switched()"), np.zeros(3), np.array([1.0, 50.0, 1.0]), SEEN)
+WEIGHTS = (0.2, -0.5, -0.3)
 ARGUMENTS = {
     "CIRLTumour-v0": [
         {},
@@ -40,6 +43,7 @@ ARGUMENTS = {
         {"patient": (30, 2), "weights": (0, -1), "noise": 0.05},
         {"history": ([(30, 2), (31, 1)], [1])},
         {"forbid": ["1 when Above(side_effects, 2)"], "max_episode_steps": 6},
+        {"feature_map": KNOWN, "weights": WEIGHTS, "history": ([(30, 2), (31, 1)], [1])},
     ],
     "CIRLCounterfactual-v0": [
         {},
@@ -48,6 +52,7 @@ ARGUMENTS = {
         {"episode": 3, "step": 2, "outcome": "sampled"},
         {"patient": (30, 2), "horizon": 12},
         {"forbid": ["1 when Above(side_effects, 2)"], "max_episode_steps": 6},
+        {"feature_map": KNOWN, "weights": WEIGHTS, "outcome": "sampled"},
     ],
 }
 CASES = [(env_id, arguments) for env_id in IDS for arguments in ARGUMENTS[env_id]]
