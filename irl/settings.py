@@ -214,7 +214,7 @@ class ExplainConfig:
         object.__setattr__(self, "outcomes", outcomes if self.outcomes else ())
         signs = {read_outcome(name, outcomes).name: sign for name, sign in self.signs.items()}
         object.__setattr__(self, "signs", signs)
-        if len(outcomes) < 1 + (not getattr(self.fit, "habit", ())):
+        if len(outcomes) < 1 + (not self.fit.habit):
             option = "--outcomes" if self.outcomes else "--features"
             raise ValueError(
                 f"without habit a trade-off needs two outcomes, got {', '.join(outcomes)}; name more by {option}, or "

@@ -141,7 +141,8 @@ def _explained(study: Study, test: Batch, asked: dict[str, Any], **known: Any) -
 
 def _written(run: Run, study: Study, found: Fit, result: Result, test: Batch, expert: Expert | None = None) -> Result:
     """Leave a whole folder, and print what was found."""
-    what_if = imagine(found.model.model, test, outcomes=found.feature_map.read)
+    seen = [name for name in found.feature_map.of if read_outcome(name, (name,)).columns]  # not what an action is
+    what_if = imagine(found.model.model, test, outcomes=found.feature_map.read or seen)
     run.write(result, render(report_of(result, what_if)), found, study.train, test, expert)
     remove(run.folder)
     show(report_of(result, folder=run.folder), Console(highlight=False))

@@ -19,7 +19,7 @@ from scipy.stats import chi2
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.outcomes import Above, Below, OutcomeFeature, Outside
+from cirl_gym.data.outcomes import Above, Below, KnownOutcome, OutcomeFeature, Outside, read_outcome
 from cirl_gym.types import FloatArray
 from irl.max_margin.loop import MaxMarginResult
 from irl.preferences.identified_set import IdentifiedSet
@@ -186,17 +186,24 @@ def loop_sentences(names: Sequence[str], loop: MaxMarginResult, posterior: Poste
 
 
 def per(feature_map: FeatureMap, i: int) -> str:
-    """What weight i is per: ``per 5.2 units``, ``per 1.4 units outside 36..38``."""
-    return f"per {feature_map.high[i] - feature_map.low[i]:.4g} {feature_map.outcomes[i].unit}"
+    """What weight i is per: ``per 5.2 units``, ``per 1.4 units outside 36..38``, ``per switch``."""
+    outcome, size = feature_map.outcomes[i], feature_map.high[i] - feature_map.low[i]
+    return (
+        f"per {outcome.unit}" if isinstance(outcome, KnownOutcome) and size == 1 else f"per {size:.4g} {outcome.unit}"
+    )
 
 
 def seen_sentences(feature_map: FeatureMap) -> list[str]:
-    """What was seen and not weighed."""
-    needed = {name for outcome in feature_map.outcomes for name in outcome.needs}
-    seen, weighed, outcomes = len(feature_map.of), len(needed), len(feature_map.features)
+    """What was seen and not weighed; what is known of an action is not seen."""
+    seen_outcomes = [outcome for outcome in feature_map.outcomes if not isinstance(outcome, KnownOutcome)]
+    needed = {name for outcome in seen_outcomes for name in outcome.needs}
+    known = sum(isinstance(read_outcome(name, (name,)), KnownOutcome) for name in feature_map.of)
+    seen, weighed, outcomes = len(feature_map.of) - known, len(needed), len(seen_outcomes)
     if seen == weighed:
         return []
-    plain = set(feature_map.features) == needed
+    if not weighed:
+        return [f"None of the {seen} observed features is weighed: they are only seen and predicted."]
+    plain = {outcome.name for outcome in seen_outcomes} == needed
     used = "are weighed as outcomes" if plain else f"go into the {outcomes} outcomes that are weighed"
     return [f"Of {seen} observed features {weighed} {used}; the others are only seen and predicted."]
 
@@ -208,6 +215,8 @@ def expectation_sentences(feature_map: FeatureMap, noise: FloatArray) -> list[st
     """
     short = []
     for outcome in feature_map.outcomes:
+        if not outcome.columns:
+            continue  # known exactly
         most = most_understated(outcome, float(noise[feature_map.of.index(outcome.columns[0])]))
         if most > 0:
             short.append(f"{most:.2g} to {outcome.name}")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states, weights
+from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states, value_of_plan, weights
 
 from agents.successor.agent import StagedNetwork
 from agents.successor.planning import Search, best_plan, plan
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.outcome_models.known import knowing
 
 HORIZON = 4
 ALL = 27
@@ -280,3 +284,31 @@ def test_hidden_layers_bend():
     outputs = [built.average(0, factor * x, factor * w) for factor in (0.0, 1.0, -1.0)]
     # A linear network would have its value at 0 halfway between those at x and -x.
     assert not torch.allclose(outputs[0], (outputs[1] + outputs[2]) / 2, atol=1e-3)
+
+
+def test_outcomes_of_the_actions_are_planned_exactly():
+    # Beside (x, y): whether action 2 is given, and whether the action differs from the one before. Ends are left out.
+    features, gamma = ("x", "y", "Given(2)", "Switched()"), 0.5
+    model = knowing(KnownModel(ends=False), features, ("0", "1", "2"))
+    phi = FeatureMap(features, np.array([0.0, 0, 0, 0]), np.array([4.0, 8, 1, 1]), features)
+
+    def by_hand(state, actions):
+        before = (state[2], *actions[:-1])
+        given = sum(gamma**k * (a == 2) for k, a in enumerate(actions))
+        turns = zip(before, actions, strict=True)
+        switched = sum(gamma**k * (last is not None and a != last) for k, (last, a) in enumerate(turns))
+        return np.array([*value_of_plan(state, actions, gamma, ends=False), given, switched])
+
+    assert by_hand((1.0, 0.0, None), (2, 2, 0))[2:].tolist() == [1.5, 0.25]
+    assert by_hand((1.0, 0.0, 0), (2, 2, 0))[2:].tolist() == [1.5, 1.25]
+    drawn = np.random.default_rng(0).normal(size=(12, 4))
+    for begun in (False, True):
+        rows = states(12, seed=3, begun=begun)
+        previous = np.eye(3)[rows[:, 2].astype(int) - 1] * begun
+        beam = np.concatenate([rows, previous], axis=1, dtype=np.float32)
+        psi = plan(Search(model, phi, nothing, HORIZON, gamma, ALL), 0, beam, drawn)
+        for row, w, found in zip(rows, drawn, psi, strict=True):
+            for first in range(3):
+                tails = itertools.product(range(3), repeat=HORIZON - 1)
+                plans = np.array([by_hand(plain_state(row), (first, *tail)) for tail in tails])
+                np.testing.assert_allclose(found[first], plans[(plans @ w).argmax()], atol=1e-5)
