@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agents.expert import Expert, simulated_habit, simulator_model
-from agents.successor.agent import SuccessorAgent
+from agents.successor.agent import SuccessorAgent, SuccessorPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules, rules_for
@@ -159,6 +159,11 @@ class Run:
         """Candidate policies of every w, in the world of the outcome model."""
         with self.whole():
             return SuccessorAgent.load(self.folder / "agent.npz", with_rules(self.model, self.rules))
+
+    @property
+    def policy(self) -> SuccessorPolicy:
+        """What the preferences that were found would do by themselves: optimal in the world model, no mistakes."""
+        return self.agent.policy(self.reward.weights)
 
     @cached_property
     def parameters(self) -> TumourParameters:

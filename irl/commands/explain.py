@@ -15,6 +15,7 @@ from rich.console import Console
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.habits import PREVIOUS
 from cirl_gym.data.known import known_names
 from cirl_gym.data.outcomes import changing, read_outcome
 from cirl_gym.tables.read import prepare_table
@@ -42,7 +43,8 @@ def command(options: DemoOptions | ExplainOptions) -> None:
         config = DemoConfig(
             options.weights, options.kappa, options.episodes, seed=options.seed, expert_habit=options.expert_habit
         )
-        fitted = replace(fit_config(options), habit=habit_contexts([options.habit], ()))
+        usual = () if options.expert_habit is None else (PREVIOUS,)
+        fitted = replace(fit_config(options), habit=habit_contexts(options.habit, usual))
         config = replace(config.quick() if options.quick else config, fit=fitted)
         if options.fresh:
             remove(options.out)

@@ -199,8 +199,9 @@ class DemoOptions:
     expert_habit: tuple[float, float] | None = None
     """REPEAT TREAT: experts who have habits, by the logits of repeating the action before and of treating, as in
     --expert-habit 2 -1. Default: none."""
-    habit: Literal["none", "previous"] = "none"
-    """Whether the fit looks for habits beside preferences: how likely each action is after each one before it."""
+    habit: tuple[Literal["none", "previous"], ...] = ()
+    """Whether the fit looks for habits beside preferences: how likely each action is after each one before it. Default:
+    previous with --expert-habit, else none, which is the paper's model."""
     episodes: int = 10_000
     """Episodes that are seen."""
     outcome_model: OmitArgPrefixes[ModelArguments] = field(default_factory=ModelArguments)

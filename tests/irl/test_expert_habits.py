@@ -66,9 +66,10 @@ def test_the_options_reach_the_settings(monkeypatch, capsys):
     monkeypatch.setattr(
         "irl.commands.explain.demo", lambda config, out: asked.append((config.expert_habit, config.fit.habit))
     )
-    for given in ((), told, (*told, "--habit", "previous", "--quick"), ("--habit", "none")):
+    for given in ((), told, (*told, "--habit", "none", "--quick"), ("--habit", "previous")):
         assert main(["demo", *given]) == 0
-    assert asked == [(None, ()), ((2.0, -1.0), ()), ((2.0, -1.0), ("previous",)), (None, ())]
+    # Who simulates habits wants them found, unless something else is asked for.
+    assert asked == [(None, ()), ((2.0, -1.0), ("previous",)), ((2.0, -1.0), ()), (None, ("previous",))]
     assert "expert_habit must be two finite numbers" in refused(capsys, "demo", "--expert-habit", "nan", "0")
     with pytest.raises(ValueError, match="expert_habit must be two finite numbers"):
         DemoConfig(expert_habit=(0.0, np.inf))
