@@ -10,6 +10,7 @@ from cirl_gym.lazy import attach
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        ".chances": "judged_chances",
         ".metrics": "Coverage HeldOutConfig accuracy accuracy_by_step ceiling coverage held_out_likelihood "
         "held_out_plans same_order weight_error",
         ".predictors": "Boosting LastActionTable Predictor",
