@@ -112,7 +112,9 @@ def test_order_padding_and_names_change_nothing():
     chances, batch = cohort()
     found = judged(chances, batch)
     order = rng(1).permutation(len(batch))
-    shuffled = judged(np.pad(chances, ((0, 0), (0, 2), (0, 0)), constant_values=0.5)[order], batch.take(order).padded(8))
+    shuffled = judged(
+        np.pad(chances, ((0, 0), (0, 2), (0, 0)), constant_values=0.5)[order], batch.take(order).padded(8)
+    )
     assert values(shuffled) == pytest.approx(values(found))
     assert errors(shuffled) == pytest.approx(errors(found))
     names = np.array([2, 0, 1])  # what was 0 is 2, ...
