@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -67,9 +68,9 @@ class Batch:
     every action always."""
     contexts: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """H discrete columns beside what is observed (a ward, a shift) that habits may depend on: name and levels of each
-    (:mod:`cirl_gym.data.habits`). No outcome model and no policy sees them."""
+    (:mod:`cirl_gym.data.habits`). No outcome model and no policy sees them, and no roll-out has any."""
     context_levels: IntArray | None = None
-    """``[N, T, H]`` number of the level of each context at every decision; None without contexts."""
+    """``[N, T, H]`` int64 number of the level of each context at every decision; None without contexts."""
 
     def __post_init__(self) -> None:
         obs, actions = np.array(self.obs), np.array(self.actions)
@@ -134,6 +135,10 @@ class Batch:
                     f"Batch: episode {self.ids[episode]!r}, step {step}: action "
                     f"{names[actions[episode, step]]!r} was taken and is not allowed"
                 )
+        contexts = tuple((str(name), tuple(map(str, levels))) for name, levels in self.contexts)
+        object.__setattr__(self, "contexts", contexts)
+        if contexts or self.context_levels is not None:
+            checked["context_levels"] = _levels_along(contexts, self.context_levels, self.ids, live_actions)
         for name, array in checked.items():
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -146,7 +151,8 @@ class Batch:
         """Equal field by field, arrays by value."""
         if not isinstance(other, Batch):
             return NotImplemented
-        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        pairs = [(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)]
+        return all(a == b if isinstance(a, tuple) else np.array_equal(a, b) for a, b in pairs)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -205,12 +211,20 @@ class Batch:
         extra = horizon - self.horizon
         if extra < 0:
             raise ValueError(f"Batch.padded: horizon {horizon} is shorter than the data's {self.horizon}")
-        return replace(
-            self,
-            obs=np.pad(self.obs, ((0, 0), (0, extra), (0, 0))),
-            actions=np.pad(self.actions, ((0, 0), (0, extra))),
-            allowed=None if self.allowed is None else np.pad(self.allowed, ((0, 0), (0, extra), (0, 0))),
-        )
+        more = ((0, 0), (0, extra), (0, 0))
+        further: dict[str, Any] = {name: np.pad(array, more) for name, array in self._by_decision().items()}
+        return replace(self, obs=np.pad(self.obs, more), actions=np.pad(self.actions, more[:2]), **further)
+
+    def trimmed(self) -> Batch:
+        """The same episodes without padding behind the longest of them."""
+        longest = int(self.lengths.max())
+        further: dict[str, Any] = {name: array[:, :longest] for name, array in self._by_decision().items()}
+        return replace(self, obs=self.obs[:, : longest + 1], actions=self.actions[:, :longest], **further)
+
+    def _by_decision(self) -> dict[str, npt.NDArray[Any]]:
+        """What there is of every decision ``[N, T, ...]`` beside the actions."""
+        found = {name: getattr(self, name) for name in ("allowed", "context_levels")}
+        return {name: array for name, array in found.items() if array is not None}
 
     def with_early_ends(self, horizon: int) -> Batch:
         """The same episodes, those that were watched for fewer than ``horizon`` actions counted as terminated.
@@ -237,14 +251,29 @@ class Batch:
         inside = np.array([group in second for group in self.groups])
         return self.take(~inside), self.take(inside)
 
+    def levels_of(self, context: str) -> IntArray:
+        """``[N, T]`` number of the level of one context at every decision; 0 on padding.
+
+        Raises:
+            ValueError: there is no such context.
+        """
+        names = [name for name, _ in self.contexts]
+        if context not in names or self.context_levels is None:
+            raise ValueError(f"Batch: there is no context {context!r}; there are {', '.join(names) or 'none'}")
+        return self.context_levels[..., names.index(context)].copy()
+
     def episodes(self) -> Iterator[tuple[Float32Array, IntArray]]:
         """Each episode without padding: observations ``[k+1, d]`` and actions ``[k]``."""
         for i, length in enumerate(self.lengths):
             yield self.obs[i, : length + 1].copy(), self.actions[i, :length].copy()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an ``.npz`` whole, without pickle."""
-        arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) is not None}
+        """Write an ``.npz`` whole, without pickle; of what there is not (rules, contexts) it says nothing."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        contexts = values.pop("contexts")
+        arrays = {name: np.asarray(value) for name, value in values.items() if value is not None}
+        if contexts:
+            arrays["contexts"] = np.array(json.dumps(contexts))
         write_arrays(path, {"schema": np.array(SCHEMA), **arrays})
 
     @classmethod
@@ -258,7 +287,7 @@ class Batch:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Batch:
-        """Read what :meth:`save` wrote; every promise is checked again.
+        """Read what :meth:`save` wrote, in earlier versions too; every promise is checked again.
 
         Raises:
             ValueError: the file is not a whole batch of this schema.
@@ -266,16 +295,49 @@ class Batch:
         arrays = read_arrays(path)
         if int(arrays.pop("schema", np.array(-1))) != SCHEMA:
             raise ValueError(f"{path} is not a batch of schema {SCHEMA}")
-        names = {f.name for f in fields(cls)}
-        if set(arrays) | {"allowed"} != names:
-            raise ValueError(f"{path} is not a batch: {sorted((set(arrays) | {'allowed'}) ^ names)} missing or unknown")
-        return cls(**arrays)  # type: ignore[arg-type]
+        odd = sorted((set(arrays) | {"allowed", "contexts", "context_levels"}) ^ {f.name for f in fields(cls)})
+        if odd:
+            raise ValueError(f"{path} is not a batch: {odd} missing or unknown")
+        try:
+            told = json.loads(str(arrays.pop("contexts", "[]")))
+            contexts = tuple((str(name), tuple(map(str, levels))) for name, levels in told)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is not a batch: its contexts are no names with levels ({error})") from error
+        return cls(**arrays, contexts=contexts)  # type: ignore[arg-type]
 
 
 def _first(broken: npt.NDArray[np.bool_]) -> list[list[int]]:
     """Where a promise is broken first, as a list of one place, or of none."""
     first: list[list[int]] = np.argwhere(broken)[:1].tolist()
     return first
+
+
+def _levels_along(
+    contexts: tuple[tuple[str, tuple[str, ...]], ...],
+    numbers: IntArray | None,
+    ids: tuple[str, ...],
+    live: BoolArray,
+) -> IntArray:
+    """``[N, T, H]`` numbers of levels, checked, and 0 on padding."""
+    names, shape = [name for name, _ in contexts], [*live.shape, len(contexts)]
+    if len(set(names)) < len(names) or set(names) & {PREVIOUS, NONE}:
+        raise ValueError(f"Batch: contexts must have different names, none of them {PREVIOUS} or {NONE}, got {names}")
+    for name, levels in contexts:
+        if not levels or len(set(levels)) < len(levels):
+            raise ValueError(f"Batch: context {name!r} must have different levels, at least one, got {levels}")
+    if numbers is None or not contexts:
+        raise ValueError("Batch: contexts and context_levels must be given together")
+    given = np.array(numbers)
+    if list(given.shape) != shape:
+        raise ValueError(f"Batch: context_levels must be {shape}, got {list(given.shape)}")
+    found = _whole_numbers("context_levels", np.where(live[..., None], given, 0))
+    sizes = np.array([len(levels) for _, levels in contexts])
+    for episode, step, which in _first((found < 0) | (found >= sizes)):
+        raise ValueError(
+            f"Batch: episode {ids[episode]!r}, step {step}: the level of {names[which]!r} is "
+            f"{found[episode, step, which]}, not within 0..{sizes[which] - 1}"
+        )
+    return found
 
 
 def _whole_numbers(name: str, array: npt.NDArray[np.generic]) -> IntArray:

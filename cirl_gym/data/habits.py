@@ -80,8 +80,7 @@ class Contexts:
                 level = np.zeros_like(batch.actions)
                 level[:, 1:] = batch.actions[:, :-1] + 1
             else:
-                assert batch.context_levels is not None
-                level = batch.context_levels[..., [own for own, _ in batch.contexts].index(name)]
+                level = batch.levels_of(name)
             columns.append(first + level)
         shape = (*batch.actions.shape, len(columns))
         return np.stack(columns, axis=-1) if columns else np.zeros(shape, dtype=np.int64)

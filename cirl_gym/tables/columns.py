@@ -10,7 +10,7 @@ compared without regard to case, and with blanks and hyphens as underscores.
 * The time is a column with a well-known name (:data:`TIME_NAMES`) that tells the rows of an id apart.
 * The action is the column of few values that is empty on the last row of the ids and on no other row, since what
   would follow that row was not watched; or, if there is none, the column named ``action`` or ``treatment``.
-* Static features are never found, only given.
+* Static features and what habits depend on are never found, only given.
 * The features are all other columns, if all are numbers and none looks like something else: a key, a counter of rows,
   a second time, an end flag of another name, or a reward that is empty where the action is.
 """
@@ -26,6 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
+from cirl_gym.data.batch import NONE, PREVIOUS
 from cirl_gym.tables.sheet import Sheet, listed
 from cirl_gym.types import BoolArray, IntArray
 
@@ -51,6 +52,7 @@ class TableColumns:
 
     Raises:
         ValueError: no action or feature is named, one column is named for two parts, or a static one is no feature.
+            (A context may be a feature too.)
     """
 
     id: str
@@ -71,9 +73,12 @@ class TableColumns:
     """1 on the last row of an episode if only watching ended there."""
     static: tuple[str, ...] = ()
     """Features that do not change within an episode (age, sex). No action changes them, so they are no outcomes."""
+    contexts: tuple[str, ...] = ()
+    """Columns of few values (a ward, a shift) that habits may depend on, as they stand in the row of a decision
+    (:attr:`~cirl_gym.data.batch.Batch.contexts`). No model sees them, unless they are named among the features too."""
 
     def __post_init__(self) -> None:
-        for name in ("features", "static"):
+        for name in ("features", "static", "contexts"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         features, actions = self.features, self.actions
@@ -90,6 +95,11 @@ class TableColumns:
         unknown = [name for name in self.static if name not in features]
         if unknown:
             raise ValueError(f"static: {listed(unknown)} is not among the features {listed(features)}")
+        words = [name for name in self.contexts if name in (PREVIOUS, NONE)]
+        if words:
+            raise ValueError(
+                f"--habit {words[0]} is no column: rename the column {words[0]!r} for habits to depend on it"
+            )
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -110,7 +120,8 @@ class TableColumns:
     def used(self) -> tuple[str, ...]:
         """All columns that play a part."""
         others = (self.id, self.time, *self.actions, self.group, self.terminated, self.truncated)
-        return tuple(name for name in others if name is not None) + self.features
+        further = (name for name in self.contexts if name not in self.features)
+        return (*(name for name in others if name is not None), *self.features, *further)
 
 
 def check_known(wanted: Sequence[str], names: Sequence[str]) -> None:
@@ -178,10 +189,12 @@ def infer_columns(
     terminated: str | None = None,
     truncated: str | None = None,
     static: Sequence[str] = (),
+    contexts: Sequence[str] = (),
 ) -> TableColumns:
     """Find the columns that were not given, by the rules of this module.
 
-    The names given are those of :class:`TableColumns`; static features need not be named among the features as well.
+    The names given are those of :class:`TableColumns`; static features need not be named among the features as well,
+    and contexts are features only if they are.
 
     Raises:
         ValueError: a given column does not exist, or one that was not given cannot be told; the message names the
@@ -191,7 +204,7 @@ def infer_columns(
     names = sheet.columns
     decided = (action,) if isinstance(action, str) else tuple(action or ())
     given = [name for name in (id, time, *decided, group, terminated, truncated) if name is not None]
-    given += [*(features or ()), *static]
+    given += [*(features or ()), *static, *contexts]
     check_known(given, names)
     free = [name for name in names if name not in given]
 
@@ -231,7 +244,9 @@ def infer_columns(
     further = [name for name in static if name not in found]
     # What was found stands in the order of the table, what was given in the order given.
     observed = [*found, *further] if features else [name for name in names if name in (*found, *further)]
-    return TableColumns(id, time, decided, tuple(observed), group, terminated, truncated, tuple(static))
+    return TableColumns(
+        id, time, decided, tuple(observed), group, terminated, truncated, tuple(static), tuple(contexts)
+    )
 
 
 def _is(name: str, known: str) -> bool:
@@ -333,7 +348,7 @@ def _why_no_feature(sheet: Sheet, name: str, last: BoolArray, ending: float) -> 
         return "has the name of a time"
     if ending >= _MOST:
         return "is empty on the last row of each id, like an action or a reward"
-    if len(sheet) > 2 and (np.diff(values) == 1).all():
+    if len(sheet) > 2 and (np.diff(np.sort(values)) == 1).all():  # in any order: rows may have been shuffled
         return "counts the rows"
     if np.isin(values[known], (0, 1)).all() and not values[~last & known].any() and values[last & known].any():
         return "is 0 except on last rows, like an end flag"

@@ -13,11 +13,13 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.tables.columns import LastRow, TableColumns, TableOptions
-from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, OBSERVED, TableRows
+from cirl_gym.tables.rows import ABOVE, BELOW, EMPTY, MISSING, OBSERVED, TableRows
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 MOST_ACTIONS = 50
 """More different values than this are amounts, not choices."""
+MOST_LEVELS = 20
+"""Habits depend on no column with more values than this: each would have too few decisions."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class CutEpisodes:
     action_names: tuple[str, ...]
     action_values: tuple[tuple[str, ...], ...]
     """Of every action the value of each column of the action."""
+    contexts: tuple[tuple[str, tuple[str, ...]], ...]
+    """Of the H columns that habits may depend on, name and levels; where a field is empty, that is a level as well."""
+    context_levels: IntArray
+    """``[N, T, H]`` number of the level in the row of each action; 0 on padding."""
     ids: tuple[str, ...]
     groups: tuple[str, ...]
     lone: int
@@ -78,7 +84,8 @@ def cut_episodes(rows: TableRows, columns: TableColumns, options: TableOptions) 
 
     Raises:
         ValueError: an action is missing before the last row, some but not all episodes end without an action, the end
-            is not stated, stated twice or stated too early, nothing is left, or only one action was ever taken.
+            is not stated, stated twice or stated too early, nothing is left, only one action was ever taken, or a
+            context has one level or too many.
     """
     starts = np.flatnonzero(np.concatenate([[True], np.diff(rows.episode) != 0]))
     sizes = np.diff(np.append(starts, len(rows.episode)))
@@ -115,6 +122,7 @@ def cut_episodes(rows: TableRows, columns: TableColumns, options: TableOptions) 
             f"{MOST_ACTIONS} choices; put amounts into classes first"
         )
     actions = np.where(live[:, 1:], np.searchsorted(present, codes[:, :-1]), 0)
+    contexts, levels = _levels_at_decisions(rows, columns.contexts, index, live)
     owners, steps = rows.episode[starts], np.diff(rows.time[index])[np.diff(rows.episode[index]) == 0]
     return CutEpisodes(
         obs=obs,
@@ -124,6 +132,8 @@ def cut_episodes(rows: TableRows, columns: TableColumns, options: TableOptions) 
         terminated=terminated,
         action_names=names,
         action_values=values,
+        contexts=contexts,
+        context_levels=levels,
         ids=tuple(rows.ids[i] for i in owners),
         groups=tuple(rows.groups[i] for i in owners),
         lone=int((~several).sum()),
@@ -161,6 +171,30 @@ def _without_last_action(
     action = rows.action.copy()
     action[last] = -1
     return action, int((acted & (sizes > 1)).sum())
+
+
+def _levels_at_decisions(
+    rows: TableRows, columns: Sequence[str], index: IntArray, live: BoolArray
+) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], IntArray]:
+    """Levels of each context that any decision has, an empty field the last of them; ``[N, T, H]`` their numbers."""
+    contexts, levels = [], np.zeros((len(live), live.shape[1] - 1, len(columns)), dtype=np.int64)
+    for h, (name, values) in enumerate(zip(columns, rows.context_values, strict=True)):
+        codes = np.zeros(live.shape, dtype=np.int64)
+        codes[live] = np.where(rows.contexts[index, h] < 0, len(values), rows.contexts[index, h])
+        present, numbers = np.unique(codes[:, :-1][live[:, 1:]], return_inverse=True)
+        if len(present) > MOST_LEVELS:
+            raise ValueError(
+                f"--habit: column {name!r} has {len(present)} different values where decisions are made; habits can "
+                f"depend on at most {MOST_LEVELS}: put them into classes first"
+            )
+        named = tuple((*values, MISSING)[code] for code in present)
+        if len(named) < 2:
+            raise ValueError(
+                f"--habit: column {name!r} is {named[0]!r} wherever a decision is made: no habit can depend on it"
+            )
+        levels[..., h][live[:, 1:]] = numbers
+        contexts.append((name, named))
+    return tuple(contexts), levels
 
 
 def _ends(
@@ -263,6 +297,8 @@ def fill(
         action_names=episodes.action_names,
         ids=episodes.ids,
         groups=episodes.groups,
+        contexts=episodes.contexts,
+        context_levels=episodes.context_levels if episodes.contexts else None,
     )
     state = episodes.state
     of_kind = [state == EMPTY, state == BELOW, state == ABOVE, missing & ~unknown, unknown]

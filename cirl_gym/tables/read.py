@@ -31,6 +31,9 @@ CELSIUS = (25.0, 45.0)
 FAHRENHEIT = (77.0, 113.0)
 """... which in degrees Fahrenheit is this range. The two do not touch, so that a column with both has two units."""
 
+RARE_TIMES, RARE_GROUPS = 30, 10
+"""An action that was taken fewer times, or by fewer patients, is rare: what is said of it is chance."""
+
 _DETERMINED = 0.99
 _NEIGHBOURS = 3
 _ADVICE = ": it may have been recorded after the decision. Lag it by one row (--lag) or leave it out"
@@ -89,6 +92,37 @@ class EpisodeCounts:
 
 
 @dataclass(frozen=True)
+class ActionCounts:
+    """How often an action was taken in the whole table, and by how many."""
+
+    action: str
+    times: int
+    groups: int
+    """Different owners (patients) of the episodes in which it was taken."""
+
+    @property
+    def warning(self) -> str:
+        """That so little was seen of the action that nothing can be said about it; empty if that is not so."""
+        if self.times >= RARE_TIMES and self.groups >= RARE_GROUPS:
+            return ""
+        times = f"{self.times} time{'s' if self.times != 1 else ''}"
+        patients = f"{self.groups} patient{'s' if self.groups != 1 else ''}"
+        return (
+            f"action {self.action!r} was taken {times} by {patients}: too rare to say anything about; give it the name "
+            "of an action like it, or leave these episodes out, and see whether the answer stays"
+        )
+
+
+@dataclass(frozen=True)
+class ContextCounts:
+    """A column that habits may depend on."""
+
+    name: str
+    decisions: dict[str, int]
+    """By level the number of decisions; "missing": those in whose row the field is empty."""
+
+
+@dataclass(frozen=True)
 class TableReport:
     """The account of one table."""
 
@@ -104,16 +138,26 @@ class TableReport:
     """One per feature."""
     actions: tuple[dict[str, str], ...]
     """By action, in the order of their numbers: the value of each column of the action."""
+    taken: tuple[ActionCounts, ...]
+    """One per action, in the same order."""
+    contexts: tuple[ContextCounts, ...]
+    """One per column that habits may depend on."""
     warnings: tuple[str, ...]
-    """What a person should look at before believing a result."""
+    """What a person should look at before believing a result, beside rare actions."""
     before: tuple[str, ...] = ()
     """Features of which the reading one row earlier was added, as a feature "NAME before"."""
     sha256: str = ""
     """Of the table as it was read (:attr:`cirl_gym.tables.sheet.Sheet.checksum`): that of the same table shuffled."""
 
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """What a person should look at before believing a result, the rare actions among it."""
+        return (*self.warnings, *(counts.warning for counts in self.taken if counts.warning))
+
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain dictionaries, lists, texts and numbers."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        """The same as plain dictionaries, lists, texts and numbers, with all warnings."""
+        told = asdict(self) | {"warnings": self.all_warnings}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
     def lines(self) -> list[str]:
         """The account in sentences, for a terminal; what did not occur is not mentioned."""
@@ -140,6 +184,9 @@ class TableReport:
             (episodes.gaps, "steps longer than one and a half times the median step"),
         )
         lines += [f"{count} {what}" for count, what in told if count]
+        for context in self.contexts:
+            levels = ", ".join(f"{level} ({count})" for level, count in context.decisions.items())
+            lines.append(f"habits may depend on {context.name}, with so many decisions of each level: {levels}")
         if self.unused:
             lines.append(f"columns not used: {', '.join(self.unused)}")
         for f in self.features:
@@ -153,7 +200,7 @@ class TableReport:
             "change can be weighed"
             for name in self.before
         ]
-        return lines + [f"warning: {text}" for text in self.warnings]
+        return lines + [f"warning: {text}" for text in self.all_warnings]
 
 
 @dataclass(frozen=True)
@@ -216,12 +263,13 @@ def from_dataframe(
     from one part into the other.
 
     Args:
-        frame: one row per (id, time), in any order; or its sheet, where columns of it are parsed already.
+        frame: one row per (id, time), in any order: the batch is the same (unless differing rows of one time are told
+            apart by their order, "first" or "last"); or its sheet, where columns of it are parsed already.
         columns: which column is what; None: :func:`~cirl_gym.tables.columns.infer_columns`.
         options: choices that change what is read.
 
     Returns:
-        Episodes in the order of their first rows, and the account.
+        Episodes in the order of their ids, as texts, and the account.
 
     Raises:
         ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
@@ -230,7 +278,7 @@ def from_dataframe(
     episodes, report = _read(frame, columns, options)
     everything = np.ones(len(episodes.ids), dtype=np.bool_)
     batch, _, _, features = fill(episodes, report.columns, everything, options.missing_indicator)
-    return batch, replace(report, features=features)
+    return batch, counted(report, batch, features)
 
 
 def prepare_table(
@@ -259,16 +307,11 @@ def prepare_table(
     episodes, report = _read(frame, columns, options)
     parts = split_groups(episodes.groups, rng, validation, test)
     batch, medians, indicators, features = fill(episodes, report.columns, parts[0], options.missing_indicator)
-    train, watched, held_out = (_trimmed(batch.take(part)) for part in parts)
+    train, watched, held_out = (batch.take(part).trimmed() for part in parts)
     unseen = sorted(set(range(train.n_actions)) - set(train.actions[train.mask].tolist()))
     warnings = [f"action {train.action_names[a]!r} is never taken in the training episodes" for a in unseen]
-    report = replace(report, features=features, warnings=(*report.warnings, *warnings))
+    report = replace(counted(report, batch, features), warnings=(*report.warnings, *warnings))
     return PreparedTable(train, watched, held_out, report, medians, indicators)
-
-
-def _trimmed(batch: Batch) -> Batch:
-    longest = int(batch.lengths.max())
-    return replace(batch, obs=batch.obs[:, : longest + 1], actions=batch.actions[:, :longest])
 
 
 def split_groups(
@@ -336,9 +379,26 @@ def _read(
         ),
         features=(),
         actions=tuple(dict(zip(columns.actions, values, strict=True)) for values in episodes.action_values),
+        taken=(),
+        contexts=(),
         warnings=tuple(warnings),
         sha256=sheet.checksum,
     )
+
+
+def counted(report: TableReport, batch: Batch, features: tuple[FeatureCounts, ...]) -> TableReport:
+    """The account with the counts that are told from the filled episodes: of features, actions and contexts."""
+    owners = np.unique(np.array(batch.groups), return_inverse=True)[1]
+    by = np.broadcast_to(owners[:, None], batch.actions.shape)
+    taken = []
+    for a, name in enumerate(batch.action_names):
+        when = batch.mask & (batch.actions == a)
+        taken.append(ActionCounts(name, int(when.sum()), len(np.unique(by[when]))))
+    contexts = []
+    for name, levels in batch.contexts:
+        decisions = np.bincount(batch.levels_of(name)[batch.mask], minlength=len(levels)).tolist()
+        contexts.append(ContextCounts(name, dict(zip(levels, decisions, strict=True))))
+    return replace(report, features=features, taken=tuple(taken), contexts=tuple(contexts))
 
 
 def mixed_units(values: FloatArray, features: Sequence[str]) -> dict[str, str]:

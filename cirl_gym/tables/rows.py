@@ -16,6 +16,9 @@ from cirl_gym.types import BoolArray, FloatArray, IntArray
 OBSERVED, EMPTY, BELOW, ABOVE = 0, 1, 2, 3
 """Why a reading is missing, if it is: see :attr:`TableRows.state`."""
 
+MISSING = "missing"
+"""The level of a context where its field is empty."""
+
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 
@@ -25,7 +28,7 @@ class TableRows:
 
     features: tuple[str, ...]
     ids: tuple[str, ...]
-    """Names of the ids, in the order of their first rows."""
+    """Names of the ids, in the order of texts, so that nothing depends on where rows stand in the file."""
     groups: tuple[str, ...]
     """``[len(ids)]`` owner of each id."""
     episode: IntArray
@@ -42,6 +45,10 @@ class TableRows:
     """Of every action the value of each column of the action."""
     flags: IntArray
     """``[R, 2]`` terminated, truncated; -1 where the field is empty or the table has no such column."""
+    contexts: IntArray
+    """``[R, H]`` index into the values of each context, -1 where the field is empty (or says :data:`MISSING`)."""
+    context_values: tuple[tuple[str, ...], ...]
+    """Of each context, the values that occur."""
     names: RowNames
     """What to call the rows in messages."""
 
@@ -55,6 +62,7 @@ class TableRows:
             state=self.state[index],
             action=self.action[index],
             flags=self.flags[index],
+            contexts=self.contexts[index],
             names=replace(self.names, numbers=self.names.numbers[index]),
         )
 
@@ -97,27 +105,30 @@ def parse_rows(sheet: Sheet, columns: TableColumns) -> TableRows:
     ]
     refuse(faults, own, names)
 
-    codes, ids = pd.factorize(np.array(own, dtype=object))
-    episode = np.asarray(codes, dtype=np.int64)
-    groups: dict[int, str] = {}
+    groups: dict[str, str] = {}
     for row, owner in enumerate(own if columns.group is None else _complete(sheet, columns.group)):
-        if groups.setdefault(codes[row], owner) != owner:
+        if groups.setdefault(own[row], owner) != owner:
             raise ValueError(
                 f"column {columns.group!r}, id {own[row]!r}, {names[row]}: the id belongs to {owner!r} here, "
-                f"but to {groups[codes[row]]!r} in an earlier row"
+                f"but to {groups[own[row]]!r} in an earlier row"
             )
+    ids = sorted(groups)
+    place = {id: number for number, id in enumerate(ids)}
     action, action_values = _actions(sheet, columns.actions)
+    contexts = [_values(sheet, column, MISSING) for column in columns.contexts]
     return TableRows(
         features=columns.features,
         ids=tuple(ids),
-        groups=tuple(groups.values()),
-        episode=episode,
+        groups=tuple(groups[id] for id in ids),
+        episode=np.array([place[id] for id in own], dtype=np.int64),
         time=time,
         values=values,
         state=np.where(np.isnan(values), EMPTY, OBSERVED).astype(np.int64),
         action=action,
         action_values=action_values,
         flags=flags,
+        contexts=np.array([codes for codes, _ in contexts], dtype=np.int64).reshape(len(contexts), len(sheet)).T,
+        context_values=tuple(tuple(values) for _, values in contexts),
         names=names,
     )
 
@@ -133,25 +144,29 @@ def _complete(sheet: Sheet, column: str) -> list[str]:
 
 def _actions(sheet: Sheet, columns: Sequence[str]) -> tuple[IntArray, tuple[tuple[str, ...], ...]]:
     """Codes ``[R]``, -1 where empty, and the values of each column; sorted by the columns, one after the other."""
-    codes = np.full((len(sheet), len(columns)), -1, dtype=np.int64)
-    values: list[list[str]] = []
-    for j, column in enumerate(columns):
-        # "1.0" is how pandas writes a 1 in a column with gaps; "01" is a code of its own.
-        found = [
-            None if gap else re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(text).strip())
-            for text, gap in zip(sheet.texts(column), sheet.missing(column), strict=True)
-        ]
-        names = sorted({name for name in found if name is not None})
-        if all(number(name) is not None for name in names):
-            names.sort(key=lambda name: number(name) or 0.0)
-        place = {name: code for code, name in enumerate(names)}
-        codes[:, j] = [-1 if name is None else place[name] for name in found]
-        values.append(names)
+    found = [_values(sheet, column) for column in columns]
+    codes, values = np.stack([code for code, _ in found], axis=1), [names for _, names in found]
     taken = (codes >= 0).all(axis=1)
     occurring, inverse = np.unique(codes[taken], axis=0, return_inverse=True)
     action = np.full(len(codes), -1, dtype=np.int64)
     action[taken] = inverse.reshape(-1)
     return action, tuple(tuple(names[code] for names, code in zip(values, row, strict=True)) for row in occurring)
+
+
+def _values(sheet: Sheet, column: str, empty: str | None = None) -> tuple[IntArray, list[str]]:
+    """Codes ``[R]`` of a column, -1 where a cell is missing or says ``empty``; its values, by size if all are numbers.
+
+    "1.0" is how pandas writes a 1 in a column with gaps; "01" is a value of its own.
+    """
+    found = [
+        None if gap else re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(text).strip())
+        for text, gap in zip(sheet.texts(column), sheet.missing(column), strict=True)
+    ]
+    names = sorted({name for name in found if name is not None and name != empty})
+    if all(number(name) is not None for name in names):
+        names.sort(key=lambda name: number(name) or 0.0)
+    place = {name: code for code, name in enumerate(names)}
+    return np.array([-1 if name is None else place.get(name, -1) for name in found], dtype=np.int64), names
 
 
 def check_static(rows: TableRows, static: Sequence[str]) -> None:
@@ -203,7 +218,8 @@ def merge_duplicates(
         ValueError: rows differ and the rule does not settle it; the message lists the ids.
     """
     key = pd.DataFrame({"episode": rows.episode, "time": rows.time, "action": rows.action})
-    key = pd.concat([key, pd.DataFrame(rows.flags), pd.DataFrame(rows.values), pd.DataFrame(rows.state)], axis=1)
+    blocks = (rows.flags, rows.contexts, rows.values, rows.state)
+    key = pd.concat([key, *map(pd.DataFrame, blocks)], axis=1)
     same = key.set_axis(range(key.shape[1]), axis=1).duplicated(keep="last" if rule == "last" else "first").to_numpy()
     rows = rows.take(~same)
     later = np.concatenate([[False], (np.diff(rows.episode) == 0) & (rows.time[1:] == rows.time[:-1])])
@@ -228,10 +244,12 @@ def _average(rows: TableRows, starts: IntArray, later: BoolArray, never_average:
     run = np.cumsum(~later) - 1
     for row in np.flatnonzero(later):
         first = starts[run[row]]
-        if rows.action[row] != rows.action[first] or (rows.flags[row] != rows.flags[first]).any():
+        told = np.column_stack([rows.action, rows.flags, rows.contexts])[[first, row]]
+        if (told[0] != told[1]).any():
             raise ValueError(
-                f"{rows.where(int(row))}: the action or the end differs from that of {rows.names[int(first)]}, which "
-                "has the same id and time; they have no mean. Use --duplicates first or last"
+                f"{rows.where(int(row))}: the action, the end or what habits depend on differs from that of "
+                f"{rows.names[int(first)]}, which has the same id and time; they have no mean. Use --duplicates first "
+                "or last"
             )
     known = ~np.isnan(rows.values)
     for name in never_average:
@@ -242,10 +260,14 @@ def _average(rows: TableRows, starts: IntArray, later: BoolArray, never_average:
             where = rows.where(int(starts[np.flatnonzero(low < high)[0]]))
             raise ValueError(f"column {name!r}, {where}: readings in mixed units are not averaged")
     count = np.add.reduceat(known, starts, axis=0, dtype=np.int64)
-    total = np.add.reduceat(np.where(known, rows.values, 0.0), starts, axis=0)
+    # From the smallest on: a sum must not depend on where its rows stand in the file.
+    rising = [np.lexsort((column, run)) for column in rows.values.T]
+    readings = np.take_along_axis(np.where(known, rows.values, 0.0), np.stack(rising, axis=1), axis=0)
+    total = np.add.reduceat(readings, starts, axis=0)
     mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     first_rows = rows.take(starts)
-    return replace(first_rows, values=mean, state=np.where(count > 0, OBSERVED, first_rows.state))
+    why = np.maximum.reduceat(rows.state, starts, axis=0)
+    return replace(first_rows, values=mean, state=np.where(count > 0, OBSERVED, why))
 
 
 def blanks_apart(ids: Sequence[str]) -> list[str]:

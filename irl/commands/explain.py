@@ -19,7 +19,7 @@ from cirl_gym.data.habits import PREVIOUS
 from cirl_gym.data.known import known_names
 from cirl_gym.data.outcomes import changing, read_outcome
 from cirl_gym.tables.read import prepare_table
-from irl.commands.options import DemoOptions, ExplainOptions, fit_config, habit_contexts
+from irl.commands.options import DemoOptions, ExplainOptions, fit_config
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit, simulate
 from irl.report.drawing import imagine
@@ -43,17 +43,16 @@ def command(options: DemoOptions | ExplainOptions) -> None:
         config = DemoConfig(
             options.weights, options.kappa, options.episodes, seed=options.seed, expert_habit=options.expert_habit
         )
-        usual = () if options.expert_habit is None else (PREVIOUS,)
-        fitted = replace(fit_config(options), habit=habit_contexts(options.habit, usual))
-        config = replace(config.quick() if options.quick else config, fit=fitted)
+        config = replace(config.quick() if options.quick else config, fit=fit_config(options))
         if options.fresh:
             remove(options.out)
         demo(config, options.out)
         return
-    frame, columns, how = options.columns.read(options.table)
+    chosen = fit_config(options)
+    frame, columns, how = options.columns.read(options.table, [name for name in chosen.habit if name != PREVIOUS])
     outcomes = chosen_outcomes(columns, options.outcomes)
     signs = known_signs(outcomes, options.lower_is_better, options.sign)
-    asked = ExplainConfig(columns, how, signs, options.seed, fit_config(options), options.outcomes)
+    asked = ExplainConfig(columns, how, signs, options.seed, chosen, options.outcomes)
     if options.fresh:
         remove(options.out)
     explain(frame, asked, options.out)

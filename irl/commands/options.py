@@ -49,8 +49,8 @@ class TableArguments:
     lag: tuple[str, ...] = ()
     """Features that describe the time after the row's action (a dose given), moved to the next row."""
 
-    def read(self, table: Path) -> tuple[Sheet, TableColumns, TableOptions]:
-        """The table, which column is what, and how it is to be read.
+    def read(self, table: Path, contexts: Sequence[str] = ()) -> tuple[Sheet, TableColumns, TableOptions]:
+        """The table, which column is what, and how it is to be read; habits may depend on the columns ``contexts``.
 
         Raises:
             ValueError: it is no table, or what a column is cannot be told; the message names the option to give.
@@ -68,6 +68,7 @@ class TableArguments:
             features=self.features or None,
             group=self.group,
             static=self.static,
+            contexts=contexts,
         )
         options = TableOptions(end=self.end, last_row=self.last_row, duplicates=self.duplicates, lag=self.lag)
         return sheet, columns, options
@@ -245,6 +246,9 @@ class ExplainOptions:
     """How the max-margin loop finds policies."""
     times: OmitArgPrefixes[TimeArguments] = field(default_factory=TimeArguments)
     """Whether preferences change with time, and how far ahead the experts look."""
+    habit: tuple[str, ...] = ()
+    """What habits depend on, beside outcomes: previous (the action before; the default), or that and the columns
+    named here (a ward, a shift), or none (the paper's experts, who have no habits)."""
     forbid: tuple[str, ...] = ()
     """What the experts could not do: "ACTION when CONDITION" or "ACTION unless CONDITION", each a text of its
     own. Conditions: Above(NAME, 3), Below(NAME, 3), Outside(NAME, 3, 4), After(ACTION), joined by and."""
@@ -265,6 +269,8 @@ def fit_config(options: DemoOptions | ExplainOptions) -> FitConfig:
         ValueError: an option is out of its range, or two contradict each other.
     """
     config = _usual_fit(options.gamma, options.quick, options.forbid)
+    expected = isinstance(options, ExplainOptions) or options.expert_habit is not None
+    config = replace(config, habit=habit_contexts(options.habit, ("previous",) if expected else ()))
     for chosen in (options.outcome_model, options.policies, options.times):
         config = chosen.put_into(config)
     return config

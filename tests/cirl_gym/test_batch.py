@@ -29,6 +29,13 @@ def small(**changes: Any) -> Batch:
     return Batch(**(fields | changes))
 
 
+def in_wards(**changes: Any) -> Batch:
+    """The same; habits may depend on the ward (east, west) and on the shift (0, 1, 2)."""
+    contexts = (("ward", ("east", "west")), ("shift", ("0", "1", "2")))
+    levels = np.array([[[0, 2], [1, 0]], [[1, 1], [0, 0]]])
+    return small(**({"contexts": contexts, "context_levels": levels} | changes))
+
+
 def test_what_a_batch_says_about_itself_and_what_it_equals() -> None:
     batch = small()
     assert (len(batch), batch.horizon, batch.n_steps, batch.n_actions) == (2, 2, 3, 2)
@@ -56,6 +63,28 @@ def test_padding_is_zeroed_whatever_it_was_and_more_of_it_changes_no_episode() -
         assert np.array_equal(a, b)
     with pytest.raises(ValueError, match="horizon 1 is shorter than the data's 2"):
         small().padded(1)
+    assert longer.trimmed() == small()
+    allowed = np.array([[[True, False], [True, True]], [[False, True], [False, False]]])
+    whole = in_wards(allowed=allowed)
+    assert whole.padded(5).trimmed() == whole
+    assert whole.take(np.array([1])).trimmed().context_levels.tolist() == [[[1, 1]]]
+
+
+def test_levels_of_contexts_go_with_their_episodes() -> None:
+    batch = in_wards()
+    assert in_wards() == batch != in_wards(contexts=(("ward", ("east", "north")), batch.contexts[1])) != small()
+    assert batch.levels_of("shift").tolist() == [[2, 0], [1, 0]]
+    assert batch.levels_of("shift").dtype == np.int64
+    levels = np.array([[[0, 2], [1, 0]], [[1, 1], [-5, 99]]])
+    assert in_wards(context_levels=levels) == batch  # what stands on padding is nothing
+    assert batch.take(np.array([1, 0])).levels_of("ward").tolist() == [[1, 0], [0, 1]]
+    assert batch.resampled(np.array([1, 1])).levels_of("ward").tolist() == [[1, 0], [1, 0]]
+    first, second = batch.split(0.5, np.random.default_rng(0))
+    assert {part.ids[0]: part.levels_of("ward")[0].tolist() for part in (first, second)} == {"007": [0, 1], "7": [1, 0]}
+    with pytest.raises(ValueError, match="there is no context 'bed'; there are ward, shift"):
+        batch.levels_of("bed")
+    with pytest.raises(ValueError, match="there is no context 'bed'; there are none"):
+        small().levels_of("bed")
 
 
 def test_arrays_are_copies_and_cannot_be_written() -> None:
@@ -101,11 +130,28 @@ def test_arrays_are_copies_and_cannot_be_written() -> None:
         ({"action_names": ("treat",)}, "action_names must be at least two different names"),
         ({"ids": ("7", "7")}, "the id '7' stands for two episodes"),
         ({"groups": ("a",)}, "ids and groups must be 2 names"),
+        ({"contexts": (("ward", ("a", "b")),)}, r"context_levels must be \[2, 2, 1\], got \[2, 2, 2\]"),
+        ({"contexts": ()}, "contexts and context_levels must be given together"),
+        ({"context_levels": None}, "contexts and context_levels must be given together"),
+        ({"contexts": (("a", ("0", "1")), ("a", ("0", "1", "2")))}, "contexts must have different names"),
+        ({"contexts": (("a", ("0", "1")), ("previous", ("0", "1", "2")))}, "none of them previous or none"),
+        ({"contexts": (("none", ("0", "1")), ("a", ("0", "1", "2")))}, "none of them previous or none"),
+        ({"contexts": (("a", ("0", "0")), ("b", ("0", "1", "2")))}, "context 'a' must have different levels"),
+        ({"contexts": (("a", ("0", "1")), ("b", ()))}, "context 'b' must have different levels, at least one"),
+        ({"context_levels": np.zeros((2, 2, 2))}, "context_levels must be whole numbers, got float64"),
+        (
+            {"context_levels": np.array([[[0, 0], [0, 3]], [[0, 0], [0, 0]]])},
+            r"episode '007', step 1: the level of 'shift' is 3, not within 0\.\.2",
+        ),
+        (
+            {"context_levels": np.array([[[0, 0], [0, 0]], [[-1, 0], [0, 0]]])},
+            r"episode '7', step 0: the level of 'ward' is -1, not within 0\.\.1",
+        ),
     ],
 )
 def test_a_broken_promise_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        small(**changes)
+        in_wards(**changes)
 
 
 def test_take_keeps_the_order_asked_for() -> None:
@@ -148,6 +194,22 @@ def test_what_is_saved_is_what_is_loaded(ids: list[str], x: float, tmp_path_fact
     again = path.with_name("again.npz")
     Batch.load(path).save(again)
     assert again.read_bytes() == path.read_bytes()
+
+
+def test_contexts_are_kept_in_the_file_and_need_not_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "batch.npz"
+    small().save(path)
+    assert not {"contexts", "context_levels", "allowed"} & set(read_arrays(path))  # as earlier versions wrote it
+    in_wards(contexts=(("stätion", ("ä", "7 ")), ("s", ("0", "", '"')))).save(path)
+    assert Batch.load(path) == in_wards(contexts=(("stätion", ("ä", "7 ")), ("s", ("0", "", '"'))))
+    arrays = read_arrays(path)
+    for told in ("[[", '[["ward"]]', '[["ward", 3]]', "5"):
+        write_arrays(path, arrays | {"contexts": np.array(told)})
+        with pytest.raises(ValueError, match="is not a batch: its contexts are no names with levels"):
+            Batch.load(path)
+    write_arrays(path, {name: array for name, array in arrays.items() if name != "contexts"})
+    with pytest.raises(ValueError, match="contexts and context_levels must be given together"):
+        Batch.load(path)
 
 
 def test_a_file_that_is_no_batch_is_refused(tmp_path: Path) -> None:

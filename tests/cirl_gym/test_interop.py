@@ -274,6 +274,36 @@ def test_names_ids_and_order_come_back_and_padding_is_no_data() -> None:
     assert (back.ids, back.groups) == (ids, batch.groups)
 
 
+def test_contexts_of_habits_and_what_is_said_of_them_come_back(tmp_path: Path) -> None:
+    batch = uneven(2, 3, 1)
+    levels = np.array([[[0, 1], [1, 1], [0, 0]], [[2, 1], [0, 2], [2, 1]], [[1, 2], [0, 0], [0, 0]]])
+    contexts = (("ward", ("west", "missing", "10.0")), ("shift", ("never", "1", " ")))
+    batch = replace(batch, contexts=contexts, context_levels=levels)
+    frame = to_long_table(batch)
+    assert frame["ward"].astype(object).where(frame["ward"].notna(), None).tolist() == [
+        *("west", "missing", None),
+        *("10.0", "west", "10.0", None),
+        *("missing", None),
+    ]
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    for table in (frame, pd.read_parquet(tmp_path / "t.parquet")):
+        back, report = from_long_table(table)
+        assert back == batch
+        assert report.columns.contexts == ("ward", "shift")
+        assert [c.decisions for c in report.contexts] == [
+            {"west": 2, "missing": 2, "10.0": 2},
+            {"never": 0, "1": 4, " ": 2},
+        ]
+        assert [(t.action, t.times, t.groups) for t in report.taken] == [("none", 2, 1), ("low", 2, 1), ("high", 2, 2)]
+        assert report.actions == ({"action": "none"}, {"action": "low"}, {"action": "high"})
+    # A decision without a level is a level of its own, behind those that are known.
+    frame.loc[0, "shift"] = None
+    assert from_long_table(frame)[0].contexts[1] == ("shift", ("never", "1", " ", "missing"))
+    frame["shift"] = frame["shift"].astype(object)
+    columns = TableColumns("id", "step", "action", ("x", "z"), "patient", "terminated", "truncated", (), ("shift",))
+    assert from_long_table(frame, columns)[0].contexts == (("shift", ("1", "missing")),)
+
+
 def test_through_files(tmp_path: Path) -> None:
     batch = replace(uneven(2, 3), obs=uneven(2, 3).obs / np.float32(7))
     frame = to_long_table(batch)
@@ -297,6 +327,12 @@ def test_a_table_that_would_lose_something_or_lacks_columns_is_refused() -> None
         to_long_table(batch, TableColumns("id", "step", "action", ("x", "y"), "g", "terminated", "truncated"))
     with pytest.raises(ValueError, match="a column cannot play two parts: 'step'"):
         to_long_table(replace(batch, features=("x", "step")))
+    levels = np.zeros((2, 2, 1), dtype=np.int64)
+    told = replace(batch, contexts=(("x", ("a", "b")),), context_levels=levels)
+    with pytest.raises(ValueError, match="'x' is a feature and a context: two columns would have one name"):
+        to_long_table(told)
+    with pytest.raises(ValueError, match=r"columns has the contexts \(\), the batch \('x',\)"):
+        to_long_table(told, TableColumns("id", "step", "action", ("x", "z"), "patient", "terminated", "truncated"))
     with pytest.raises(ValueError, match="the id ' ' is blank"):
         to_long_table(replace(batch, ids=("0", " ")))
     with pytest.raises(ValueError, match="the group '' is blank"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pandas as pd
 import pytest
 from small_tables import COLUMNS, put, refusal, stays
 
-from cirl_gym.tables import TableColumns, TableOptions, infer_columns
+from cirl_gym.tables import Sheet, TableColumns, TableOptions, infer_columns
 from cirl_gym.tables.read import from_dataframe, prepare_table
+from cirl_gym.tables.rows import merge_duplicates, parse_rows, sort_rows
 
 BOTH = TableColumns("stay_id", "bin", ("drug", "air"), ("x", "y"), None, "terminated", "truncated")
 
@@ -104,7 +106,9 @@ def test_identical_rows_collapse_with_a_count_and_the_last_of_them_is_the_last_o
     assert batch.obs[0, 1].tolist() == [1, -1]
     assert (report.rows.identical, report.rows.merged) == (1, 2)
     frame = pd.concat([stays(2, 1), put(stays(2, 1), 3, "action", "0").loc[[3]]])
-    with pytest.raises(ValueError, match="id '000', line 3: the action or the end differs from that of line 3"):
+    with pytest.raises(
+        ValueError, match="id '000', line 3: the action, the end or what habits depend on differs from that of line 3"
+    ):
         from_dataframe(frame, COLUMNS, TableOptions(duplicates="mean"))
 
 
@@ -131,3 +135,13 @@ def test_a_rule_settles_conflicting_rows_with_a_count(rule: Any, x: float, y: fl
     assert (report.rows.identical, report.rows.merged) == (0, 2)
     assert report.features[1].carried == (rule == "last")
     assert np.array_equal(batch.obs[1:], from_dataframe(stays(2, *[1] * 25))[0].obs[1:])
+
+
+def test_a_mean_has_the_same_last_bit_in_whatever_order_its_rows_stand() -> None:
+    # (.1 + .2) + .3 and .1 + (.2 + .3) differ as floating-point numbers.
+    found = set()
+    for readings in permutations((".1", ".2", ".3")):
+        frame = pd.concat([stays(1), *(put(stays(1), 2, "x", x).loc[[2]] for x in readings)])
+        rows, _, _ = sort_rows(parse_rows(Sheet(frame[frame["x"] != "0"]), COLUMNS))
+        found.add(float(merge_duplicates(rows, "mean")[0].values[0, 0]))
+    assert len(found) == 1
