@@ -34,6 +34,7 @@ from irl.pipeline import Fit, Simulated, Study
 from irl.preferences.inference import judged_episodes
 from irl.result import result as records
 from irl.result import sentences
+from irl.result.exchange import exchange_rates
 from irl.result.result import Result
 
 _WATCHED = 25
@@ -150,6 +151,7 @@ def judged(
         true_weights=None if truth is None else _numbers(truth),
         table=None if table is None else dict(table),
         headline=headline(found, met, truth, allowed),
+        exchange_rates=exchange_rates(phi, posterior.draws),
         stop=found.loop.stop,
         verdict=found_verdict(found),
         episodes=records.Episodes(len(train), len(study.validation), len(test), *mean_lengths(found, train)),

@@ -233,7 +233,8 @@ class ExplainOptions:
     """How the table is read."""
     outcomes: tuple[str, ...] = ()
     """What is weighed: features, or Outside(NAME, 36, 38), Above(NAME, 12), Below(NAME, 92), Change(NAME),
-    Product(NAME, NAME); default: all features that are not static. The others are only seen and predicted."""
+    Product(NAME, NAME), Given(ACTION), Switched(); default: all features that are not static. The others are only seen
+    and predicted."""
     lower_is_better: tuple[str, ...] = ()
     """Outcomes that nobody can want to be higher: their weights are negative."""
     sign: tuple[str, ...] = ()

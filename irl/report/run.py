@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from irl.max_margin.loop import REASONS, Stop
 from irl.report import drawing
+from irl.report.exchange import exchange_section
 from irl.report.section import (
     Details,
     Line,
@@ -60,7 +61,18 @@ def report_of(result: Result, what_if: drawing.WhatIf | None = None, folder: Pat
 
     ``what_if`` is one history with its predicted futures, ``folder`` where the run's files are; None leaves them out.
     """
-    of_result = (_weights, _windows, _gammas, _accuracy, _agreement, _likelihood, _returns, _loop, _mixture)
+    of_result = (
+        _weights,
+        exchange_section,
+        _windows,
+        _gammas,
+        _accuracy,
+        _agreement,
+        _likelihood,
+        _returns,
+        _loop,
+        _mixture,
+    )
     found = [section(result) for section in of_result]
     found += [None if what_if is None else _what_if(what_if), _run(result, folder)]
     sections = tuple(section for section in found if section is not None)

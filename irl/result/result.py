@@ -22,6 +22,7 @@ from irl.result.codec import (
     Some,
     require,
 )
+from irl.result.exchange import ExchangeRate
 
 RETURN_POLICIES = ("expert", "cirl", "cloning", "random", "never", "always")
 """Whose returns are compared where a simulator is at hand."""
@@ -420,6 +421,8 @@ class Result(Document, frozen=True, kw_only=True):
     """What rules forbade in the training episodes; None where every action was always allowed."""
     mixture: PolicyMixture | None = None
     """The mixture of found policies nearest to the experts; None in a run of an earlier version."""
+    exchange_rates: tuple[ExchangeRate, ...] = ()
+    """What makes up for one more step with an action that is weighed; empty where none is."""
 
     def check(self) -> None:
         """Everything is about the same features, and the weights have L1 norm 1."""

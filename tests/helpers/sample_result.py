@@ -8,6 +8,7 @@ import numpy as np
 
 from irl.report.drawing import WhatIf
 from irl.result import result as records
+from irl.result.exchange import ExchangeRate
 from irl.result.result import Result
 
 LONG_NAMES = (
@@ -85,6 +86,10 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "allowed": records.AllowedActions(("treat when Above(x0, 3)", "wait when After(treat)"), 120000, 4321, 4000),
         "mixture": records.PolicyMixture(
             (records.MixedPolicy(2, 0.25, w), records.MixedPolicy(8, 0.75, -w)), mu + 0.02, 0.02 * np.sqrt(d)
+        ),
+        "exchange_rates": (
+            ExchangeRate("Given(treat)", "step with the action", features[0], -2.1, (-7.0, -0.4)),
+            ExchangeRate("Given(treat)", "step with the action", features[-1], None, None),
         ),
         "mu_gap": 0.03 * np.sqrt(d),
         "agreement": records.AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
