@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irl.report.section import Section, Table, explained, short
+from irl.report.section import Part, Section, Table, explained, short
 from irl.result.result import Result
 
 
@@ -30,5 +30,5 @@ def exchange_section(result: Result) -> Section | None:
         "A rate is not bounded where the 90\N{NO-BREAK SPACE}% interval of the outcome's weight holds 0: then no "
         "change of it may be worth anything. Rates are what the weights say, and no prices outside of these data."
     )
-    page = (explained(shows, read, cannot), *(rate.sentence for rate in result.exchange_rates), table)
+    page: tuple[Part, ...] = (explained(shows, read, cannot), *(rate.sentence for rate in result.exchange_rates), table)
     return Section("exchange", "Exchange rates", page, (table.titled("Exchange rates (raw units)"),))
