@@ -131,8 +131,8 @@ def data_digest(batch: Batch) -> str:
     digest = hashlib.sha256()
     for field in fields(batch):
         value = getattr(batch, field.name)
-        if value is None:  # no masks: the number is that of the same episodes without the field
-            continue
+        if value is None or (isinstance(value, tuple) and not value):
+            continue  # no masks, no contexts: the number is that of the same episodes without the field
         array = value if isinstance(value, np.ndarray) else None
         head = [field.name, list(value) if array is None else [str(array.dtype), array.shape]]
         digest.update(json.dumps(head).encode())

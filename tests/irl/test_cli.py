@@ -7,7 +7,7 @@ import json
 import gymnasium as gym
 import pandas as pd
 import pytest
-from small_tables import ICU_DATA, put, without, write
+from small_tables import ICU_DATA, put, stays, without, write
 from tiny_run import icu_stays, make_the_command_line_tiny, refused
 
 from agents.successor.agent import SuccessorAgent
@@ -119,6 +119,23 @@ def test_columns_that_habits_depend_on_come_beside_the_action_before(asked, defa
     assert habit_contexts(asked, default) == contexts
 
 
+def test_columns_of_habits_are_read_from_the_table_and_are_no_features(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("irl.commands.explain.explain", lambda frame, config, out: asked.append(config))
+    frame = stays(3, 2, 1)
+    table = write(tmp_path / "t.csv", frame.assign(ward=[str(n % 2) for n in range(len(frame))], shift="day"))
+    for options in ([], ["--habit", "previous"], ["--habit", "none"]):
+        assert main(["explain", str(table), "--features", "x", "y", *options]) == 0
+    assert main(["explain", str(table), "--habit", "ward", "shift"]) == 0
+    assert main(["explain", str(table), "--features", "x", "ward", "--habit", "ward"]) == 0
+    assert [config.fit.habit for config in asked] == [
+        *(("previous",), ("previous",), ()),
+        *(("previous", "ward", "shift"), ("previous", "ward")),
+    ]
+    assert [config.columns.contexts for config in asked] == [(), (), (), ("ward", "shift"), ("ward",)]
+    assert [config.columns.features for config in asked[3:]] == [("x", "y"), ("x", "ward")]
+
+
 def test_no_habit_stands_alone_and_no_name_twice():
     with pytest.raises(ValueError, match="--habit none means no habits at all, but there is more: none ward"):
         habit_contexts(("none", "ward"), ())
@@ -213,6 +230,10 @@ def test_a_file_that_is_no_table_is_refused(name, content, words, tiny, capsys):
         ([*TWO, "--sign", "wbc=+1", "--lower-is-better", "wbc"], "--sign: 'wbc' is given two different signs"),
         ([*TWO, "--lag", "lactate"], "lag: 'lactate' is not among the features"),
         ([*TWO, "--end", "truncated"], "leave out --end"),
+        ([*TWO, "--habit", "none", "previous"], "--habit none means no habits at all, but there is more"),
+        ([*TWO, "--habit", "wrad"], "the table has no column 'wrad'"),
+        ([*TWO, "--time", "bin", "--habit", "bin"], "a column cannot play two parts: 'bin'"),
+        ([*TWO, "--habit", "hemoglobin"], "--habit: column 'hemoglobin' has"),
         ([*TWO, "--gamma", "2"], "gamma must lie between 0 and 1, got 2.0"),
         ([*TWO, "--seed", "-3"], "seed must not be negative, got -3"),
     ],
