@@ -28,6 +28,7 @@ from irl.report.section import (
     signed,
     span,
 )
+from irl.report.simulated_habits import simulated_habits_section
 from irl.result.result import AllowedActions, Quality, Result
 from irl.result.sentences import SAME_PATIENTS, TRADE_OFF, steps_of
 from irl.stages import duration
@@ -64,6 +65,7 @@ def report_of(result: Result, what_if: drawing.WhatIf | None = None, folder: Pat
     of_result = (
         _weights,
         exchange_section,
+        simulated_habits_section,
         _windows,
         _gammas,
         _accuracy,

@@ -23,6 +23,7 @@ from irl.result.codec import (
     require,
 )
 from irl.result.exchange import ExchangeRate
+from irl.result.simulated_habits import SimulatedHabits
 
 RETURN_POLICIES = ("expert", "cirl", "cloning", "random", "never", "always")
 """Whose returns are compared where a simulator is at hand."""
@@ -423,6 +424,8 @@ class Result(Document, frozen=True, kw_only=True):
     """The mixture of found policies nearest to the experts; None in a run of an earlier version."""
     exchange_rates: tuple[ExchangeRate, ...] = ()
     """What makes up for one more step with an action that is weighed; empty where none is."""
+    simulated_habits: SimulatedHabits | None = None
+    """What was found of the habits of simulated experts; None where they have none, or none were looked for."""
 
     def check(self) -> None:
         """Everything is about the same features, and the weights have L1 norm 1."""

@@ -10,6 +10,7 @@ from irl.report.drawing import WhatIf
 from irl.result import result as records
 from irl.result.exchange import ExchangeRate
 from irl.result.result import Result
+from irl.result.simulated_habits import HabitLogit, SimulatedHabits, WithoutHabits
 
 LONG_NAMES = (
     "mean arterial pressure, lowest of the last 24 hours (mmHg)",
@@ -91,6 +92,7 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
             ExchangeRate("Given(treat)", "step with the action", features[0], -2.1, (-7.0, -0.4)),
             ExchangeRate("Given(treat)", "step with the action", features[-1], None, None),
         ),
+        "simulated_habits": sample_habits(spread) if d == 2 else None,
         "mu_gap": 0.03 * np.sqrt(d),
         "agreement": records.AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
         "likelihood": records.HeldOutLikelihood(2010, 104, *said, said[0] if d == 2 else None),
@@ -98,6 +100,14 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "gammas": sample_gammas(w, spread),
         "members": tuple(records.Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
     }
+
+
+def sample_habits(spread: np.ndarray) -> SimulatedHabits:
+    """Habits that were found, and weights far off where they are left out."""
+    off = np.array([-0.06, -0.94])
+    intervals = tuple(zip(off - spread, off + spread, strict=True))
+    logits = {"repeat": HabitLogit(2.0, 1.94, (1.81, 2.07)), "treat": HabitLogit(-1.0, -0.71, (-0.9, -0.52))}
+    return SimulatedHabits(logits, 100.0, WithoutHabits(off, intervals, 212.5, (198.0, 231.0)))
 
 
 def sample_windows(w: np.ndarray, spread: np.ndarray) -> tuple[records.TimeWindow, ...]:

@@ -6,12 +6,17 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from sample_result import sample_result
+from shown import printed_result, rows_of
 from tiny_run import refused, tiny_demo
 
+from agents.expert import simulated_habit
 from cirl_gym.files import StoredParts
 from irl.commands.cli import main
 from irl.commands.explain import _plain
 from irl.pipeline import simulate
+from irl.report.section import signed
+from irl.result.simulated_habits import habit_logits
 from irl.run import Run
 from irl.settings import DemoConfig
 from irl.stages import stages
@@ -58,6 +63,42 @@ def test_a_stored_expert_comes_back_with_its_habits(simulated, tmp_path):
     for _ in range(2):  # written, then read
         expert = stored_expert(stored, HABITUAL, lambda: simulated.expert)
         np.testing.assert_array_equal(expert.habit.logits, [[0, -1], [4, -1], [0, 3]])
+
+
+def test_logits_are_read_from_draws_of_a_fitted_habit():
+    """b[after 0] = (0, t - r), b[after 1] = (0, t + r) but for a number per row; the first decision tells t alone."""
+    repeat, treat = np.array([1.0, 2.0, 3.0]), np.array([-1.0, -0.5, 0.0])
+    draws = np.zeros((3, 3, 2))
+    draws[:, 0, 1], draws[:, 1, 1], draws[:, 2, 1] = 9.0, treat - repeat, treat + repeat
+    shifted = draws + np.random.default_rng(0).normal(size=(3, 3, 1))
+    found = habit_logits((2.5, 0.5), shifted)
+    assert found["repeat"].found == pytest.approx(2.0)
+    assert found["repeat"].interval == pytest.approx((1.1, 2.9))
+    assert found["treat"].found == pytest.approx(-0.5)
+    assert found["treat"].interval == pytest.approx((-0.95, -0.05))
+    assert [found[name].holds for name in ("repeat", "treat")] == [True, False]
+    # What is simulated comes back.
+    logits = simulated_habit((2.0, -1.0)).logits[None]
+    assert {name: one.found for name, one in habit_logits((2.0, -1.0), logits).items()} == {"repeat": 2, "treat": -1}
+    for wrong in (logits[0], logits[:, :2], logits[:0]):
+        with pytest.raises(ValueError, match=r"must be \[M, 3, 2\]"):
+            habit_logits((2.0, -1.0), wrong)
+
+
+def test_the_report_sets_both_models_beside_the_truth():
+    result = sample_result()
+    habits = rows_of(result, "simulated-habits", "Habits")
+    assert [row[:3] for row in habits] == [
+        ["repeating the action before", "+2.000", "+1.940"],
+        ["treating", signed(-1.0), signed(-0.71)],
+    ]
+    weights = rows_of(result, "simulated-habits", "Weights with and without")
+    assert [row[0] for row in weights] == [*result.features, "kappa"]
+    assert [weights[0][i] for i in (1, 2, 4)] == [signed(value) for value in (-0.3, result.weights[0], -0.06)]
+    assert weights[2][1] == "100", "the experts' own"
+    assert weights[2][4] == "212.5"
+    assert "Weights with and without habits" in printed_result(result)
+    assert rows_of(sample_result(3), "simulated-habits", "Habits") == []
 
 
 def test_the_options_reach_the_settings(monkeypatch, capsys):

@@ -97,9 +97,10 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     pictures = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(pictures) == (6 if d == 2 else 5)  # the regret of all weights is drawn for two
     assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
-    # Exchange rates, windows of time and discount factors have tables alone.
-    assert page.text.count("What it shows") == page.text.count("How to read it") == 5 + 3
-    assert page.text.count("What it cannot tell") == 5 + 3
+    # Exchange rates, windows of time, discount factors and habits of simulated experts have tables alone.
+    explained = 5 + 3 + (d == 2)
+    assert page.text.count("What it shows") == page.text.count("How to read it") == explained
+    assert page.text.count("What it cannot tell") == explained
     assert "0.02828 from the experts' in the outcome model" in page.text or d != 2
     assert all(attrs["scope"] in ("row", "col") for tag, attrs in page.tags if tag == "th")
     for name, weight in zip(result.features, result.weights, strict=True):

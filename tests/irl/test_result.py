@@ -22,7 +22,7 @@ KEYS = """
     schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
     seed config versions estimates kappa true_weights table headline stop verdict episodes
     members windows gammas mu_recovered mu_gap agreement likelihood quality allowed mixture
-    exchange_rates
+    exchange_rates simulated_habits
 """
 
 

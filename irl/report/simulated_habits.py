@@ -1,0 +1,54 @@
+"""The section of simulated experts who have habits (:mod:`irl.result.simulated_habits`)."""
+
+from __future__ import annotations
+
+from irl.report.section import Section, Table, explained, short, signed, span
+from irl.result.result import Result
+
+_NAMES = {"repeat": "repeating the action before", "treat": "treating"}
+
+
+def simulated_habits_section(result: Result) -> Section | None:
+    """What was found of habits and preferences, and what a model without habits says; None where none are known."""
+    found = result.simulated_habits
+    if found is None or result.true_weights is None:
+        return None
+    habits = Table(
+        "Habits",
+        ["logit of", "truth", "found", "90 % interval"],
+        [
+            [_NAMES[name], signed(logit.true), signed(logit.found), span(logit.interval)]
+            for name, logit in found.logits.items()
+        ],
+    )
+    without = found.without
+    each = zip(result.features, result.true_weights, result.weights, without.weights, without.intervals, strict=True)
+    rows = [
+        [name, *map(signed, (truth, own)), span(result.intervals[name]), signed(other), span(interval)]
+        for name, truth, own, other, interval in each
+    ]
+    if result.kappa is not None:
+        kappas = (short(result.kappa.mean), _between(result.kappa.interval))
+        rows.append(["kappa", short(found.kappa), *kappas, short(without.kappa), _between(without.kappa_interval)])
+    head = ["feature", "truth", "with habits", "90 % interval", "without", "90 % interval"]
+    weights = Table("Weights with and without habits in the model", head, rows)
+    shows = (
+        "The simulated experts have habits beside preferences: logits of repeating the action before and of treating, "
+        "which are added to kappa Q. The first table sets them beside what was found; the second sets the weights "
+        "beside what the paper's model, which knows of no habits, says of the same decisions by the same plans."
+    )
+    read = (
+        "A model without habits has to explain with outcomes that actions are repeated. Its weights are then the wrong "
+        "answer to that, however narrow their intervals."
+    )
+    cannot = (
+        "Experts outside a simulator may have other habits, of which the action before says nothing. There, a model "
+        "with habits is the more cautious one: what habits can explain as well, it does not call a preference."
+    )
+    page = (explained(shows, read, cannot), habits, weights)
+    shown = (habits.titled("Habits of the simulated experts"), weights)
+    return Section("simulated-habits", "Experts with habits", page, shown)
+
+
+def _between(interval: tuple[float, float]) -> str:
+    return f"{short(interval[0])} to {short(interval[1])}"
