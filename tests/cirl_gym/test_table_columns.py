@@ -105,6 +105,7 @@ def test_what_cannot_be_told_names_the_option_and_the_candidates(frame: pd.DataF
         (lambda f: ["m" if i % 2 else "f" for i in range(len(f))], "'z' is not a number"),
         (lambda f: "", "'z' is empty"),
         (lambda f: [str(i) for i in range(5, 5 + len(f))], "'z' counts the rows"),
+        (lambda f: [str(i) for i in reversed(range(len(f)))], "'z' counts the rows"),
         (lambda f: [f"0.{i}" if a else "" for i, a in enumerate(f["action"])], "'z' is empty on the last row"),
         (lambda f: (f["action"] == "").astype(int), "'z' is 0 except on last rows, like an end flag"),
     ],

@@ -151,12 +151,13 @@ class TestSentences:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two runs on the synthetic stays, with other draws."""
+    """Two runs on the synthetic stays, with other draws; in the second one as if they were of other patients."""
     frame, folder = icu_stays(), tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         config = tiny_explain(frame, FEATURES, outcomes=("Outside(temperature,36,38)", *OUTCOMES[1:]), seed=seed)
         config = replace(config, signs={OUTCOMES[0]: -1, "wbc": -1})
         commands.explain(frame, config, folder / str(seed))
+        frame = frame.assign(stay_id="9" + frame["stay_id"], subject_id="9" + frame["subject_id"])
     return folder
 
 
