@@ -129,11 +129,11 @@ def areas(chances: FloatArray, taken: IntArray, weights: FloatArray) -> tuple[Fl
 def _areas_of(score: FloatArray, positive: BoolArray, weights: FloatArray) -> FloatArray:
     """``[2, B]`` weighted AUROC and average precision of a score ``[R]``: decisions of one score are one threshold."""
     order = np.argsort(-score, kind="stable")
-    first = np.flatnonzero(np.diff(score[order], prepend=np.inf))
-    hits, misses = (
-        np.add.reduceat((weights * of)[:, order], first, axis=1).astype(np.float64) for of in (positive, ~positive)
-    )
-    hit, missed = hits.cumsum(axis=1), misses.cumsum(axis=1)
+    last = np.flatnonzero(np.diff(score[order], append=-np.inf))  # weights are whole numbers: their sums are exact
+    ordered = weights[:, order]
+    hit = (ordered * positive[order]).cumsum(axis=1)[:, last]
+    missed = ordered.cumsum(axis=1)[:, last] - hit
+    hits, misses = (np.diff(sums, axis=1, prepend=0.0) for sums in (hit, missed))
     all_hits, all_misses = hit[:, -1], missed[:, -1]
     with np.errstate(invalid="ignore", divide="ignore"):  # a draw without the action, or with no other
         below = all_misses[:, None] - missed + misses / 2
