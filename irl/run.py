@@ -181,6 +181,19 @@ class Run:
             habit = simulated_habit(asked.get("expert_habit"))
             return Expert.of(agent, np.asarray(asked["weights"], dtype=np.float64), asked["kappa"], habit)
 
+    @cached_property
+    def result(self) -> Result:
+        """What was found (``result.json``)."""
+        with self.whole():
+            return Result.read(self.folder / "result.json")
+
+    @property
+    def draws(self) -> tuple[FloatArray, FloatArray]:
+        """Weights ``[M, d]`` and inverse temperatures ``[M]`` of the posterior (``posterior.npz``)."""
+        with self.whole():
+            drawn = _load_draws(self.folder / "posterior.npz")
+            return drawn["draws"], drawn["kappa_draws"]
+
     @property
     def chosen_gamma(self) -> float | None:
         """The discount factor that held-out decisions chose; None where it was given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,10 @@ from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Float32Array, FloatArray, Policy, World
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
+from irl.baselines.explained import Explanation
+from irl.checks.chances import judged_chances
 from irl.checks.metrics import (
+    HeldOutConfig,
     accuracy,
     ceiling,
     majority,
@@ -31,7 +34,9 @@ from irl.checks.metrics import (
     weight_error,
 )
 from irl.max_margin.loop import expert_mu, phi_along
+from irl.preferences.inference import judged_episodes
 from irl.preferences.likelihood import constant_chances
+from irl.result.chances import ChanceScores
 from irl.run import Run
 from irl.settings import DemoConfig, FitConfig
 
@@ -135,6 +140,8 @@ class FinishedRun:
     """Where feature expectations are compared."""
     truth: KnownExperts | None
     """None for a table."""
+    own: Explanation
+    """What the run found itself."""
     files: dict[str, str]
     """SHA-256 of the files that this was read from, by name."""
 
@@ -163,6 +170,15 @@ class FinishedRun:
             fields["return_"], fields["return_error"] = mean_and_error(earned)
             fields["behind"], fields["behind_error"] = mean_and_error(self._best - earned)
         return fields
+
+    @cached_property
+    def judged(self) -> Batch:
+        """The held-out episodes whose decisions are foreseen: those that the run itself was judged by."""
+        return judged_episodes(self.test, HeldOutConfig().decisions)
+
+    def scores(self, log_chances: Callable[[Batch], FloatArray]) -> ChanceScores:
+        """How well the actions of the judged episodes are foreseen; patients are drawn the same for every method."""
+        return judged_chances(log_chances(self.judged), self.judged, np.random.default_rng([self.seed, 3]))
 
     def against_truth(self, w: npt.ArrayLike | None) -> dict[str, Any]:
         """The fields of :class:`irl.result.baselines.Row` that follow from weights ``[d]`` and the truth."""
@@ -205,9 +221,11 @@ def load_finished(folder: Path) -> FinishedRun:
             fit = fit.whole(max(train.horizon, test.horizon))
             world = imagined_world(run.model, seen, phi, fit.gamma, fit.horizon or train.horizon)
         files = run.digests(
-            "config.json", "batch.npz", "test.npz", "expert.npz" if run.simulated else "outcome_model.npz"
+            *("config.json", "batch.npz", "test.npz", "outcome_model.npz", "agent.npz", "posterior.npz"),
+            *(("expert.npz",) if run.simulated else ()),
         )
-        return FinishedRun(train, test, phi, signs, fit, rules, int(settings["seed"]), world, truth, files)
+        own = Explanation.of_run(run)
+        return FinishedRun(train, test, phi, signs, fit, rules, int(settings["seed"]), world, truth, own, files)
 
 
 def settled(fit: FitConfig, chosen_gamma: float | None) -> FitConfig:

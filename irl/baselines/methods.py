@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,10 @@ from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
+from irl.baselines.explained import Explanation, loop_note
+from irl.baselines.judge import FinishedRun
 from irl.checks.metrics import accuracy
-from irl.max_margin.loop import REASONS, FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
+from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
 from irl.pipeline import Study, fit
 from irl.result.baselines import Row
 from irl.settings import FitConfig
@@ -169,8 +171,24 @@ def fit_dsfn(
 # --- what each method makes of the same episodes: weights, if it asks for any, and a policy --------------------------
 
 
+LogChances = Callable[[Batch], FloatArray]
+"""Log-probabilities ``[N, T, A]`` of every action after every history of a batch."""
+
+
+class Solved(NamedTuple):
+    """What a method makes of the episodes."""
+
+    policy: Policy
+    row: Row
+    """Its row of the table before anything is measured."""
+    log_chances: LogChances | None
+    """How likely it says that the experts' next actions are; None: it says what to do and nothing of chances."""
+
+
 def planned_stages(method: str, config: FitConfig) -> int:
     """How many stages :func:`solve` shows: the pipeline five, and one more with several outcome models."""
+    if method == "cirl":
+        return 0
     if method in ("dsfn", "dsfn_h", "cloning"):
         return 1
     return 5 + (method != "oracle" and config.outcome.members > 1)
@@ -178,16 +196,18 @@ def planned_stages(method: str, config: FitConfig) -> int:
 
 def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[str, Any]:
     """The settings that a method reads, as dataclasses by name."""
+    if method == "cirl":
+        return {}
     if method in ("dsfn", "dsfn_h"):
         return {"dsfn": _dsfn_config(method, dsfn), "gamma": config.gamma, "horizon": config.horizon}
     return {"cloning": config.cloning} if method == "cloning" else {"fit": _fit_config(method, config)}
 
 
-def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> tuple[Policy, Row]:
-    """The policy of one method, and its row of the table before anything is measured.
+def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> Solved:
+    """What one method makes of the same episodes.
 
     Args:
-        method: one of :data:`irl.result.baselines.METHODS`.
+        method: one of :data:`irl.result.baselines.METHODS`, but for "cirl", which is the run itself.
         study: what there is to learn from; no method can ask for the simulator. The horizon is known.
         dsfn: settings of DSFN; DSFN(h) has the same with memory.
         oracle: the simulator as outcome model, for the control alone.
@@ -206,44 +226,29 @@ def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel |
     return _explained(method, replace(study, config=_fit_config(method, study.config), model=model))
 
 
+def found_by_run(run: FinishedRun) -> Solved:
+    """The row of CIRL: what the run found itself, so that the table says of it what the run says."""
+    return Solved(run.own.policy, run.own.row("cirl"), run.own.log_probabilities)
+
+
 def _fit_config(method: str, config: FitConfig) -> FitConfig:
     """With the method's outcome model; every fit also clones, which is a row of its own: here as little as can be."""
     least = CloningConfig(hidden=1, priors=(0.0,), training=replace(config.cloning.training, epochs=1))
-    kind = config.model if method in ("cirl", "oracle") else cast(Kind, method)
+    kind = config.model if method == "oracle" else cast(Kind, method)
     return replace(config, model=kind, cloning=least)
 
 
-def _explained(method: str, study: Study) -> tuple[Policy, Row]:
+def _explained(method: str, study: Study) -> Solved:
     """Steps 4 to 9 of the pipeline."""
-    found, controlled = fit(study), method == "oracle"
-    told = [_loop_note(found.loop)]
-    reports = found.model.report.get("members", [found.model.report])
-    corrections = [report["correction"] for report in reports if report.get("correction") is not None]
-    dropped = sum(not correction["kept"] for correction in corrections)
-    if dropped and dropped == len(corrections):
-        told.append("the network did not improve on the linear law, which predicts alone")
-    elif dropped:
-        told.append(f"{dropped} of {len(corrections)} networks did not improve on the linear law")
-    return found.policy, Row(
-        method=method,
-        model="simulator" if controlled else study.config.model,
-        memory=controlled or study.config.model != "mb_x",
-        weights=tuple(found.weights.tolist()),
-        intervals=dict(zip(study.feature_map.features, found.posterior.intervals, strict=True)),
-        note="; ".join(told),
-    )
-
-
-def _loop_note(loop: MaxMarginResult) -> str:
-    n = len(loop.rounds)
-    return f"loop: {n} round{'' if n == 1 else 's'}, {REASONS[loop.stop]}"
+    found = Explanation.of_fit(fit(study), "simulator" if method == "oracle" else study.config.model)
+    return Solved(found.policy, found.row(method), found.log_probabilities)
 
 
 def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:
     return replace(config, dsfn=config.dsfn.with_history()) if method == "dsfn_h" else config
 
 
-def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> tuple[Policy, Row]:
+def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> Solved:
     """From the batch alone (Lee et al. 2019); an episode ends where watching ended, as in the pipeline."""
     horizon = study.config.horizon or study.train.horizon
     splits = (study.train.with_early_ends(horizon), study.validation.with_early_ends(horizon))
@@ -253,7 +258,8 @@ def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> tuple[Policy, Ro
         found = fit_dsfn(*splits, phi, signs, gamma, config, rng, report, rules=_rules(study))
     policy, w = dsfn_answer(found)
     weights = None if w is None else tuple(w.tolist())
-    return policy, Row(method=method, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
+    row = Row(method=method, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
+    return Solved(policy, row, None)
 
 
 def dsfn_answer(found: DSFNResult) -> tuple[Policy, FloatArray | None]:
@@ -269,7 +275,7 @@ def dsfn_answer(found: DSFNResult) -> tuple[Policy, FloatArray | None]:
 
 def dsfn_note(found: DSFNResult) -> str:
     """What its loop did, and whether it found weights at all."""
-    told = [_loop_note(found.loop)]
+    told = [loop_note(len(found.loop.rounds), found.loop.stop)]
     if found.already_matched:
         told.append("already matched: imitating the experts left nothing to explain, so it began with drawn weights")
     if dsfn_answer(found)[1] is None:
@@ -278,13 +284,13 @@ def dsfn_note(found: DSFNResult) -> str:
     return "; ".join(told)
 
 
-def _cloning(study: Study) -> tuple[Policy, Row]:
+def _cloning(study: Study) -> Solved:
     """Recurrent behaviour cloning: what the experts would do, not what they want."""
     rng, config = np.random.default_rng([study.seed, *b"cloning"]), study.config.cloning
     with study.stages.stage("behaviour cloning") as report:
         found = fit_cloning(study.train, study.validation, config, rng, report, rules=_rules(study))
     note = "" if found.accepted else "the network did not improve on a logistic regression, which acts alone"
-    return found.policy, Row(method="cloning", memory=True, note=note)
+    return Solved(found.policy, Row(method="cloning", memory=True, note=note), found.policy.log_probabilities)
 
 
 def _rules(study: Study) -> ActionRules | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from msgspec import structs
 from rich.console import Console
@@ -17,10 +18,12 @@ from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl.baselines.judge import FinishedRun, habits, load_finished
-from irl.baselines.methods import DSFNLoopConfig, planned_stages, settings_of, solve
-from irl.checks.metrics import RETURN_EPISODES
+from irl.baselines.methods import DSFNLoopConfig, found_by_run, planned_stages, settings_of, solve
+from irl.checks.metrics import RETURN_EPISODES, accuracy
+from irl.checks.predictors import REFERENCES
 from irl.commands.options import BaselinesOptions
 from irl.pipeline import Study
+from irl.preferences.likelihood import constant_chances, log_chances
 from irl.report.comparison import report_of_baselines
 from irl.report.section import show
 from irl.result.baselines import METHODS, Baselines, Row, chosen_methods
@@ -33,6 +36,8 @@ from irl.stored_stages import code_digest
 BASELINES = "baselines.json"
 ROWS = "rows"
 """Folder of the finished rows, one file each."""
+TINY = 1e-300
+"""A chance that is not above it is taken for it."""
 
 
 def quick_fit(fit: FitConfig) -> FitConfig:
@@ -119,13 +124,16 @@ def _row(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, p
     try:
         with stages(planned_stages(method, study.config) + 1, console=shown) as run:
             began = time.perf_counter()
-            policy, row = solve(method, replace(study, stages=run), dsfn, oracle)
-            # Every fit clones as well, which is a row of its own.
+            policy, row, log_chances = (
+                found_by_run(loaded) if method == "cirl" else solve(method, replace(study, stages=run), dsfn, oracle)
+            )
+            # Every fit clones as well, which is a row of its own. The run's own time is in its result.
             cloning = 0.0 if method == "cloning" else run.seconds.get("behaviour cloning", 0.0)
-            seconds = time.perf_counter() - began - cloning
+            seconds = None if method == "cirl" else time.perf_counter() - began - cloning
             with run.stage("evaluation"):
                 measured = loaded.measured(policy) | loaded.against_truth(row.weights)
-            row = structs.replace(row, seconds=seconds, **measured)
+                scores = None if log_chances is None else loaded.scores(log_chances)
+            row = structs.replace(row, seconds=seconds, scores=scores, **measured)
     except Exception as error:  # whatever it is, the other methods go on, and the row and the exit status say so
         if not isinstance(error, ValueError):
             traceback.print_exc()
@@ -164,19 +172,32 @@ def _settings(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedR
 
 
 def _references(loaded: FinishedRun) -> list[Row]:
-    """Habits, and simulated experts as they would act without mistakes."""
-    habit = habits(loaded.train, loaded.rules)
-    rows = [Row(method=name, memory=name == "repeat", **loaded.measured(policy)) for name, policy in habit.items()]
-    if loaded.truth is None:
-        return rows
-    return [Row(method="expert", model="simulator", memory=True, **loaded.measured(loaded.truth.expert)), *rows]
+    """Simulated experts as they would act without mistakes, what foresees their decisions by habit alone, and habits.
+
+    Beside the experts' row stand the chances of their own that they acted by, mistakes included.
+    """
+    truth, rows = loaded.truth, []
+    if truth is not None:
+        own = loaded.scores(lambda batch: np.log(np.maximum(truth.chances[: len(batch)], TINY)))
+        rows.append(Row(method="expert", model="simulator", memory=True, scores=own, **loaded.measured(truth.expert)))
+    for name, fitted in REFERENCES.items():
+        predictor = fitted(loaded.train, loaded.seed)
+        met = accuracy(predictor.log_probabilities(loaded.test).argmax(axis=2), loaded.test)
+        rows.append(Row(method=name, memory=True, accuracy=met, scores=loaded.scores(predictor.log_probabilities)))
+    frequencies = constant_chances(loaded.train, more=1.0)
+    scores = {"majority": loaded.scores(lambda batch: log_chances(frequencies, batch)), "repeat": None}
+    for name, policy in habits(loaded.train, loaded.rules).items():
+        rows.append(Row(method=name, memory=name == "repeat", scores=scores[name], **loaded.measured(policy)))
+    return rows
 
 
 def _notes(study: Study, quick: bool, methods: tuple[str, ...]) -> tuple[str, ...]:
     notes = [
-        f"Every method learns from {len(study.train)} episodes and chooses by {len(study.validation)}: those that the "
-        "run learnt from, split anew by its seed, since what it chose by is not saved."
+        f"All others learn from {len(study.train)} episodes and choose by {len(study.validation)}: those that "
+        "the run learnt from, split anew by its seed, since what it chose by is not saved."
     ]
+    if "cirl" in methods:
+        notes.insert(0, "CIRL is the run itself, as it was found; nothing of it is fitted again.")
     if {"dsfn", "dsfn_h"} & set(methods):
         notes.append(
             "Weights of DSFN are weak evidence: without an outcome model, what policies unlike the experts' lead to is "

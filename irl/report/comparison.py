@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from irl.report.section import Line, Report, Section, Shown, Table, percent, signed, span
+from irl.report.section import MINUS, Line, Report, Section, Shown, Table, percent, signed, span
 from irl.result.baselines import Baselines, Row
 from irl.result.sentences import first_of
 from irl.stages import duration
@@ -30,17 +30,59 @@ def report_of_baselines(found: Baselines, folder: Path | None = None) -> Report:
         f"mu gap: distance of the policy's feature expectation from the experts', both in {found.gap_in}. "
         f"met: share of {found.episodes['test']} held-out episodes' decisions{known}."
     ]
+    foreseen = _decisions(found)
+    if foreseen:
+        legend.insert(0, _DECISIONS)
     if truth:
         legend.append(
             f"return: undiscounted, in the simulator, true weights, the same {found.episodes.get('patients', 0)} "
             "patients and noise for all; behind: what the experts earn more without mistakes. ±: standard errors."
         )
     head = ["method", "knows", "mu gap", "met", *(["return", "behind"] if truth else []), "time"]
-    policies = Table("Policies", head, [_policy(row, len(head), truth) for row in found.rows])
+    acting = [row for row in found.rows if row.error or row.mu_gap is not None]
+    policies = [_policy(row, len(head), truth) for row in acting]
     weights = [_weights(found)] if any(row.weights for row in found.rows) else []
     written = [] if folder is None else [Line(f"Written to {folder}: baselines.json")]
-    shown: tuple[Shown, ...] = (*weights, policies, *legend, *notes, *found.notes, *written)
+    shown: tuple[Shown, ...] = (
+        *weights,
+        *foreseen,
+        Table("Policies", head, policies),
+        *legend,
+        *notes,
+        *found.notes,
+        *written,
+    )
     return Report("Methods compared", (), (Section("methods", "Methods compared", terminal=shown),))
+
+
+_DECISIONS = (
+    "Foreseen: log-likelihood per decision and accuracy of the likeliest action; how well chances rank decisions (of "
+    "two actions the rarer, of more the mean); how far they are from what was done (Brier score, halved) and from "
+    "frequencies (calibration error). ±: standard errors, by patient. A method without figures gives no chances: its "
+    "accuracy is what its policy meets."
+)
+
+
+def _decisions(found: Baselines) -> list[Table]:
+    """How well every method foresees held-out decisions, the best first, and last those that give no chances."""
+    judged = [row.scores for row in found.rows if row.scores is not None]
+    if not judged:
+        return []
+    head = ["method", "log-lik.", "accuracy", "AUROC", "AUPRC", "Brier", "calibr."]
+
+    def figures(row: Row) -> list[str]:
+        one = row.scores
+        if one is None:
+            return ["", f"{row.accuracy:.3f}", *[""] * 4]
+        shown = (one.log_likelihood, one.accuracy, one.auroc, one.auprc, one.brier, one.calibration_error)
+        return ["" if of is None else f"{of.value:.3f}\n± {of.standard_error:.3f}".replace("-", MINUS) for of in shown]
+
+    told = sorted(
+        (row for row in found.rows if row.accuracy is not None),
+        key=lambda row: float("inf") if row.scores is None else -row.scores.log_likelihood.value,
+    )
+    title = f"Decisions foreseen ({judged[0].decisions} held-out decisions of {judged[0].patients} patients)"
+    return [Table(title, head, [[_title(row), *figures(row)] for row in told])]
 
 
 def _weights(found: Baselines) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from irl.result.chances import ChanceScores
 from irl.result.codec import Document, Interval, NotNegative, Numbers, Record, Share, require
 
 METHODS = {
@@ -18,18 +19,20 @@ METHODS = {
     "dsfn_h": "DSFN(h)",
     "cloning": "behaviour cloning",
 }
-"""What can be asked for, and how it is called. "cirl" has the outcome model that the run had, "oracle" the simulator in
-its place, and "mb_h", "mb_x", "ar", "crn" and "rmsn" one of that kind: all of these are the same inference. DSFN and
+"""What can be asked for, and how it is called. "cirl" is the run itself, "oracle" has the simulator in place of its
+outcome model, and "mb_h", "mb_x", "ar", "crn" and "rmsn" one of that kind: all are the same inference. DSFN and
 DSFN(h) have no outcome model, and cloning asks for no preferences."""
 PAPER = ("cirl", "oracle", "mb_h", "mb_x", "dsfn", "dsfn_h", "cloning")
 """The paper's, the control and the copy: what is compared unless other methods are named."""
 REFERENCES = {
     "expert": "experts, no mistakes",
+    "boosting": "gradient boosting",
+    "table": "last-action table",
     "majority": "most frequent action",
     "repeat": "last action again",
 }
 """Rows that every table has beside the methods; the first only where the experts are simulated."""
-MEASURES = ("mu_gap", "accuracy", "return_", "return_error", "behind", "behind_error")
+MEASURES = ("scores", "mu_gap", "accuracy", "return_", "return_error", "behind", "behind_error")
 """Fields of a row that :mod:`irl.baselines.judge` measures."""
 
 
@@ -60,7 +63,8 @@ class Row(Record, frozen=True, kw_only=True):
     method: str
     """A name of :data:`METHODS` or :data:`REFERENCES`."""
     model: str | None = None
-    """Kind of the outcome model, "simulator" in the control; None: it knows none."""
+    """Kind of the outcome model that remained ("ar" where its networks were dropped for the linear law), "simulator" in
+    the control; None: it knows none."""
     memory: bool = False
     """Whether its policy sees more of a history than the current observation (and the number of the step)."""
     weights: Numbers | None = None
@@ -75,6 +79,9 @@ class Row(Record, frozen=True, kw_only=True):
     """Distance of the policy's feature expectation from the experts', both in the world that the table names."""
     accuracy: Share | None = None
     """Share of held-out decisions that the policy meets (paper, appendix H)."""
+    scores: ChanceScores | None = None
+    """How well it foresees held-out decisions; None: it gives no chances. Of the experts those of their own chances, of
+    the most frequent action those of the actions' frequencies."""
     return_: float | None = None
     """Mean undiscounted return in the simulator under the true weights."""
     return_error: NotNegative | None = None
