@@ -186,12 +186,12 @@ class Solved(NamedTuple):
 
 
 def planned_stages(method: str, config: FitConfig) -> int:
-    """How many stages :func:`solve` shows: the pipeline five, and one more with several outcome models."""
+    """How many stages :func:`solve` shows: the pipeline six, and one more with several outcome models."""
     if method == "cirl":
         return 0
     if method in ("dsfn", "dsfn_h", "cloning"):
         return 1
-    return 5 + (method != "oracle" and config.outcome.members > 1)
+    return 6 + (method != "oracle" and config.outcome.members > 1)
 
 
 def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[str, Any]:

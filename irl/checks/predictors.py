@@ -130,7 +130,7 @@ class Boosting:
         return _normalised(chances, batch)
 
 
-REFERENCES: dict[str, Callable[[Batch, int], Predictor]] = {"table": LastActionTable.fit, "boosting": Boosting.fit}
+REFERENCES: dict[str, Callable[[Batch, int], Predictor]] = {"boosting": Boosting.fit, "table": LastActionTable.fit}
 """How each is fitted to training episodes, with a seed."""
 
 

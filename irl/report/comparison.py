@@ -129,7 +129,9 @@ def _policy(row: Row, width: int, truth: bool) -> list[str]:
 
 
 def _title(row: Row) -> str:
-    return f"{row.title} ({row.model})" if row.method == "cirl" and row.model else row.title
+    """With the outcome model where the name does not tell it: CIRL's, or the linear law where networks were dropped."""
+    hidden = row.method == "cirl" or (row.method != "ar" and row.model == "ar")
+    return f"{row.title} ({row.model})" if hidden and row.model else row.title
 
 
 def report_of_comparison(found: Comparison, folder: Path | None = None) -> Report:

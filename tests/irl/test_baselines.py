@@ -22,9 +22,11 @@ from tiny_run import icu_stays, refused, tiny_demo, tiny_explain, tiny_fit
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along, observation, returns, rollout
 from cirl_gym.data.rules import read_rules
+from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.baselines import methods as baselines_methods
+from irl.baselines.explained import dropped_networks
 from irl.baselines.judge import (
     FinishedRun,
     Repeating,
@@ -37,6 +39,7 @@ from irl.baselines.judge import (
 )
 from irl.baselines.methods import DSFNLoopConfig, dsfn_answer, dsfn_note
 from irl.checks.metrics import accuracy, majority, repeat_last_action
+from irl.checks.predictors import REFERENCES
 from irl.commands import baselines as baselines_command
 from irl.commands import explain as commands
 from irl.commands.baselines import quick_dsfn, quick_fit, stored_row
@@ -51,6 +54,7 @@ DSFN = DSFNLoopConfig(TINY_DSFN, rounds=2)
 SHORT = TumourParameters(horizon=6)
 CALM = TumourParameters(horizon=6, tumour_noise=0.0, side_noise=0.0)
 TWO = ("wbc", "lactate")
+LEARNT, HABITS = ("boosting", "table"), ("majority", "repeat")
 
 
 def compared(run, out, *methods, dsfn=DSFN, **changes):
@@ -197,7 +201,7 @@ class TestJudging:
 def test_a_simulated_run_in_one_table_agrees_with_the_run_itself(of_demo, demo_run):
     found, out = of_demo
     rows = by_method(found)
-    assert tuple(rows) == (*PAPER, "expert", "majority", "repeat")
+    assert tuple(rows) == (*PAPER, "expert", *LEARNT, *HABITS)
     written = json.loads((out / "baselines.json").read_text())
     assert written == found.as_dict()
     assert written["rows"][0]["return"] == rows["cirl"].return_
@@ -216,15 +220,20 @@ def test_a_simulated_run_in_one_table_agrees_with_the_run_itself(of_demo, demo_r
         assert row.note.startswith("loop: ")
     for row in rows.values():
         assert 0 <= row.accuracy <= 1
+        if row.method in LEARNT:
+            assert row.mu_gap is row.return_ is None
+            continue
         assert row.mu_gap >= 0
         assert row.return_ < 0
         assert row.behind == pytest.approx(rows["expert"].return_ - row.return_)
-    assert {name: row.model for name, row in rows.items()} == {
-        "cirl": "ar", "oracle": "simulator", "mb_h": "mb_h", "mb_x": "mb_x", "dsfn": None, "dsfn_h": None,
-        "cloning": None, "expert": "simulator", "majority": None, "repeat": None,
+    assert {name: row.model for name, row in rows.items() if row.model} == {
+        "cirl": "ar", "oracle": "simulator", "mb_h": rows["mb_h"].model, "mb_x": rows["mb_x"].model,
+        "expert": "simulator",
     }  # fmt: skip
+    for name in ("mb_h", "mb_x"):
+        assert (rows[name].model, f"its network ({name}) did not" in rows[name].note) in ((name, False), ("ar", True))
     assert [name for name, row in rows.items() if not row.memory] == ["mb_x", "dsfn", "majority"]
-    assert max(row.return_ for row in rows.values()) < best_in_hindsight()
+    assert max(row.return_ for row in rows.values() if row.return_) < best_in_hindsight()
     assert rows["cloning"].weights is None
     assert rows["majority"].seconds is None
     assert "weak evidence" in " ".join(found.notes)
@@ -240,8 +249,51 @@ def test_a_simulated_run_in_one_table_agrees_with_the_run_itself(of_demo, demo_r
     assert rows["majority"].return_ == pytest.approx(expected)
 
 
+def test_the_row_of_cirl_is_the_runs_own(of_demo, demo_run):
+    row, result = by_method(of_demo[0])["cirl"], Result.read(demo_run / "result.json")
+    assert (row.weights, row.intervals) == (result.weights, result.intervals)
+    assert row.accuracy == pytest.approx(result.accuracy.cirl)
+    assert row.return_ == pytest.approx(result.returns["cirl"].mean)
+    scores = row.scores
+    assert (scores.decisions, scores.patients) == (result.likelihood.decisions, result.likelihood.patients)
+    # The draws are stored in single precision.
+    assert scores.log_likelihood.value == pytest.approx(result.likelihood.averaged.mean, rel=1e-5)
+    assert scores.log_likelihood.standard_error == pytest.approx(result.likelihood.averaged.standard_error, rel=1e-4)
+
+
+def test_every_row_is_judged_by_the_same_decisions(of_demo, demo_run):
+    rows, result = by_method(of_demo[0]), Result.read(demo_run / "result.json").likelihood
+    without = {name for name, row in rows.items() if row.scores is None}
+    assert without == {"dsfn", "dsfn_h", "repeat"}
+    assert len({row.scores.decisions for name, row in rows.items() if name not in without}) == 1
+    expert, often = rows["expert"].scores.log_likelihood, rows["majority"].scores.log_likelihood
+    assert (expert.value, expert.standard_error) == pytest.approx((result.expert.mean, result.expert.standard_error))
+    assert often.value == pytest.approx(result.frequencies.mean)
+    assert rows["majority"].scores.auroc.value == 0.5
+    run = load_finished(demo_run)
+    for name in LEARNT:
+        logs = REFERENCES[name](run.train, run.seed).log_probabilities(run.test)
+        assert rows[name].accuracy == accuracy(logs.argmax(axis=2), run.test)
+        assert rows[name].scores == run.scores(lambda batch, logs=logs: logs[: len(batch)])
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_networks_that_were_dropped_are_counted(kept):
+    def learnt(correction):
+        model = LearnedModel.__new__(LearnedModel)
+        model.correction = correction
+        return model
+
+    members = [learnt("a network" if number < kept else None) for number in range(2)]
+    ensemble = EnsembleModel.__new__(EnsembleModel)
+    ensemble.members = tuple(members)
+    assert dropped_networks(ensemble, "mb_h") == (2 - kept, 2)
+    assert dropped_networks(ensemble, "ar") == (0, 0)
+    assert dropped_networks(members[0], "crn") == (int(kept == 0), 1)
+
+
 def test_the_control_alone_gets_the_simulator(of_demo, handed):
-    assert [method for method, _, _ in handed] == ["cirl", "oracle", "mb_h", "mb_x"]
+    assert [method for method, _, _ in handed] == ["oracle", "mb_h", "mb_x"]
     for method, model, world in handed:
         assert (model is None) == (method != "oracle"), "what the fit was handed in place of step 4"
         assert isinstance(world, OracleModel) == (method == "oracle"), "where it found its policies"
@@ -265,13 +317,13 @@ def test_a_table_has_no_oracle_and_no_returns(table_run, tmp_path, capsys):
     found = compared(table_run, tmp_path, "cirl", "dsfn_h", "cloning")
     assert "return" not in capsys.readouterr().out
     rows = by_method(found)
-    assert tuple(rows) == ("cirl", "dsfn_h", "cloning", "majority", "repeat")
+    assert tuple(rows) == ("cirl", "dsfn_h", "cloning", *LEARNT, *HABITS)
     assert found.features == TWO
     assert (found.true_weights, found.ceiling) == (None, None)
     assert found.gap_in == "the run's own world model"
     for row in rows.values():
         assert row.return_ is row.behind is row.weight_error is row.right_order is None
-        assert np.isfinite(row.mu_gap)
+        assert row.method in LEARNT or np.isfinite(row.mu_gap)
     assert rows["cirl"].weights[1] <= 0, "the run was told the sign of lactate"
     assert rows["dsfn_h"].weights[1] <= 0
     assert "oracle" not in chosen_methods((), simulated=False)
@@ -333,7 +385,7 @@ class TestRows:
             return solved.copy()
 
         assert asked(demo_run) == []
-        assert asked(demo_run, seed=1) == list(PAPER)
+        assert asked(demo_run, seed=1) == list(PAPER[1:]), "the first is the run itself"
         # The copy's settings and DSFN's are their own.
         assert asked(demo_run, dsfn=replace(DSFN, rounds=3)) == ["dsfn", "dsfn_h"]
         assert "cloning" in asked(demo_run, quick=True)
@@ -342,10 +394,10 @@ class TestRows:
         assert asked(copied) == []
         with monkeypatch.context() as patch:
             patch.setattr(baselines_command, "code_digest", lambda: "of another version")
-            assert asked(copied) == list(PAPER)
+            assert asked(copied) == list(PAPER[1:])
         batch = Batch.load(copied / "batch.npz")
         batch.take(np.arange(len(batch) - 1)).save(copied / "batch.npz")
-        assert asked(copied) == list(PAPER)
+        assert asked(copied) == list(PAPER[1:])
 
     def test_only_a_whole_row_is_taken(self, of_demo, tmp_path):
         path = tmp_path / "cloning.json"
@@ -548,15 +600,16 @@ class TestRules:
         monkeypatch.setattr(FinishedRun, "measured", watched)
         found = compared(ruled_run, tmp_path)
         assert not found.failed
-        assert [row.method for row in found.rows] == [*PAPER, "expert", "majority", "repeat"]
-        assert len(judged) == len(found.rows)
+        assert [row.method for row in found.rows] == [*PAPER, "expert", *LEARNT, *HABITS]
+        acting = [row for row in found.rows if row.method not in LEARNT]
+        assert len(judged) == len(acting)
         loaded = load_finished(ruled_run)
         rules, shared = loaded.rules, loaded.world
         assert [rule.name for rule in rules.rules] == list(FORBID)
         assert not loaded.test.allowed.all()
         everything = np.random.default_rng(0).normal(size=(2000, 2)) * [6, 2] + [8, 2]
         seen = observation(everything.astype(np.float32), np.full(2000, -1), 2)
-        for row, policy in zip(found.rows, judged, strict=True):
+        for row, policy in zip(acting, judged, strict=True):
             chosen = act_along(policy, loaded.test)
             assert np.take_along_axis(loaded.test.allowed, chosen[..., None], axis=2).all(), row.method
             played = rollout(shared.world, policy, len(shared.start[1]), np.random.default_rng(0), start=shared.start)
