@@ -260,7 +260,7 @@ class Given(KnownOutcome):
             named = [self.action in name.split(", ") for name in action_names]
         if not any(named):
             raise ValueError(f"outcome {self.name!r}: {no_action(self.action, action_names)}")
-        taken: BoolArray = np.isin(actions, np.flatnonzero(named))
+        taken: BoolArray = np.array(named)[actions]
         return taken
 
 

@@ -15,7 +15,7 @@ def exchange_section(result: Result) -> Section | None:
         bounds = ("not bounded", "")
         if rate.change is not None and rate.interval is not None:
             bounds = (short(rate.change), " to ".join(map(short, rate.interval)))
-        rows.append([f"{rate.unit}: {rate.one_more}", rate.outcome, *bounds])
+        rows.append([rate.one_more, rate.outcome, *bounds])
     table = Table("Exchange rates", ["one more", "is made up for by", "change of", "90 % interval"], rows)
     shows = (
         "By how much an outcome would have to change, in its own units, for the experts to be indifferent to one more "
@@ -28,7 +28,8 @@ def exchange_section(result: Result) -> Section | None:
     )
     cannot = (
         "A rate is not bounded where the 90\N{NO-BREAK SPACE}% interval of the outcome's weight holds 0: then no "
-        "change of it may be worth anything. Rates are what the weights say, and no prices outside of these data."
+        "change of it may be worth anything. A change larger than any that was "
+        "seen says no more than that nothing seen makes up for it."
     )
     page: tuple[Part, ...] = (explained(shows, read, cannot), *(rate.sentence for rate in result.exchange_rates), table)
     return Section("exchange", "Exchange rates", page, (table.titled("Exchange rates (raw units)"),))
