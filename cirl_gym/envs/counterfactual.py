@@ -108,7 +108,8 @@ def _source(
                 raise ValueError(f"{path}: fit.forbid must be a list of rules, got {forbid!r}")
         learnt, batch = _knowing(load_model(folder / "outcome_model.npz"), batch, phi)
         rules = rules_given(forbid, batch.features, batch.action_names)
-        return Source(learnt, batch, phi, learned.weights, end, rules)
+        weights = learned.weights if phi.features == learned.features else np.zeros(len(phi.features))
+        return Source(learnt, batch, phi, weights, end, rules)
     if run is not None:
         raise ValueError("CIRLCounterfactual-v0: give either run, or model and batch")
     if model is None or batch is None:
@@ -378,7 +379,8 @@ class CounterfactualEnv(CohortEnv):
     ``w . phi(h, a)`` with phi the model's expected outcome, scaled by the feature map (paper, equation 1); also when
     the observation is sampled. ``info["phi"]`` holds phi(h, a), float64 ``[d]``, of the d features that the map weighs
     (all D, unless it or the run says otherwise). The weights of a run are those that it found. With ``model`` and
-    ``batch`` and without ``weights`` the reward is 0: what it is, is then the question.
+    ``batch``, or a ``feature_map`` of other outcomes than the run's, and without ``weights`` the reward is 0: what it
+    is, is then the question.
 
     ## Starting State
 

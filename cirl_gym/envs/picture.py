@@ -121,13 +121,13 @@ class Frame:
     def of(cls, episode: EpisodeSoFar) -> Frame:
         """Panels that show the ranges of the feature map, the limits, and every observation so far."""
         phi, first, limits = episode.feature_map, episode.obs[0], np.asarray(episode.limits)
-        # At least ranges and limits; of a feature without either its first value.
+        # At least ranges and limits; of a feature without range its first value.
         ends = np.full((3, len(limits)), np.nan)
         for i, name in enumerate(phi.features):
             if name in phi.of:  # the range of a computed outcome is not its column's
                 ends[:2, phi.of.index(name)] = phi.low[i], phi.high[i]
         ends[2] = limits
-        bare = np.isnan(ends).all(axis=0)
+        bare = np.isnan(ends[:2]).all(axis=0)
         size = np.maximum(0.1 * np.abs(first[bare]), 1.0)
         ends[:2, bare] = first[bare] - size, first[bare] + size
         low, high = np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)

@@ -366,3 +366,27 @@ def test_mu_never_exceeds_what_a_whole_episode_can_hold():
         states = agent.model.encode(batch)[:, 0]
         network = agent.network_psi(0, states, np.tile(w, (len(states), 1)))
         assert (np.abs(network) <= 1.05 * limit).all()
+
+
+@pytest.mark.parametrize("env_id", ["CIRLTumour-v0", "CIRLCounterfactual-v0"])
+def test_an_agent_of_an_environment_that_weighs_the_actions(env_id):
+    seen = ("tumour", "side_effects", "Given(1)", "Switched()")
+    phi = FeatureMap(("Given(1)", "tumour", "Switched()"), np.zeros(3), np.array([1.0, 50, 1]), seen)
+    env = gym.make(env_id, feature_map=phi)
+    # Wide enough for every plan of what is left.
+    agent = fit_agent(env, 0.9, config=replace(TINY, episodes=20, gradient_steps=2, width=2**12))
+    assert agent.feature_map.of == env.unwrapped.features == seen
+
+    def four_actions(*w):
+        obs, _ = env.reset(seed=0)
+        policy, memory, chosen = agent.policy(w), None, []
+        for t in range(4):
+            action, memory = policy.predict(obs[None], memory, np.array([t == 0]), deterministic=True)
+            obs, *_, info = env.step(int(action[0]))
+            chosen.append(int(action[0]))
+            assert info["phi"][0] == action[0]
+        return chosen
+
+    assert four_actions(-1, 0, 0) == [0, 0, 0, 0]
+    assert four_actions(-0.1, 0, 0.9) in ([0, 1, 0, 1], [1, 0, 1, 0])
+    assert four_actions(0.1, 0, -0.9) == [1, 1, 1, 1]

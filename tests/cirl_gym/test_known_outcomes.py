@@ -7,6 +7,7 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 from outcome_batches import MODELS, linear_system, random_model
@@ -206,6 +207,15 @@ class TestEnvironments:
         assert obs.tolist() == [30, 1, 1, 1, 0, 1]
         assert env.step(1)[4]["phi"][1:].tolist() == [1, 0]
         assert env.unwrapped.weights.tolist() == [-0.3, 0, 0]
+
+    @pytest.mark.parametrize("env_id", ["CIRLTumour-v0", "CIRLCounterfactual-v0"])
+    def test_are_drawn_and_pass_gymnasiums_checks(self, env_id) -> None:
+        env = gym.make(env_id, feature_map=self.PHI, render_mode="rgb_array")
+        check_env(env.unwrapped, skip_render_check=True)
+        env.reset(seed=0)
+        assert not env.unwrapped.weights[1:].any(), "what nobody weighs weighs nothing"
+        env.step(1)
+        assert env.render().std() > 1
 
     def test_what_the_simulator_cannot_show_is_refused(self) -> None:
         for of in (("side_effects", "tumour"), ("tumour", "side_effects", "z"), ("tumour", "side_effects", "Given(2)")):
