@@ -13,9 +13,9 @@ from irl.preferences.identified_set import (
     regret,
     sampling_tolerance,
 )
-from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_preferences
-from irl.preferences.likelihood import PlanPool, action_log_likelihood, bootstrap_weights, by_group
-from irl.preferences.posterior import PosteriorResult, SamplerReport, grid_posterior, sample_posterior
+from irl.preferences.inference import PosteriorConfig, judged_preferences, plan_pool
+from irl.preferences.likelihood import PlanPool, by_group
+from irl.preferences.posterior import PosteriorResult, SamplerReport, sample_posterior
 
 __all__ = [
     "IdentifiedSet",
@@ -23,13 +23,10 @@ __all__ = [
     "PosteriorConfig",
     "PosteriorResult",
     "SamplerReport",
-    "action_log_likelihood",
-    "bootstrap_weights",
     "by_group",
     "expert_regret_bound",
-    "grid_posterior",
     "identified_set",
-    "infer_preferences",
+    "plan_pool",
     "judged_preferences",
     "not_identifiable",
     "regret",

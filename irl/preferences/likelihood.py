@@ -8,15 +8,19 @@ never above the true optimum of the world model, and the more plans, the nearer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.habits import Contexts
 from cirl_gym.data.rules import among_allowed
-from cirl_gym.types import Float32Array, FloatArray
+from cirl_gym.types import BoolArray, FloatArray, IntArray
+
+NO_CONTEXTS = Contexts((), ())
+"""Of experts without habits, as in the paper."""
 
 _ROUNDS, _CLOSE = 500, 1e-12
 """Of the fixed point that constant chances are: passes at most, and what is small enough a change."""
@@ -178,8 +182,12 @@ class PlanPool:
 
     batch: Batch
     """The histories and the actions that experts took."""
-    psi: FloatArray
+    psi: npt.NDArray[np.floating]
     """``[J, N, T, A, d]`` successor features; what stands on padding is not looked at."""
+    contexts: Contexts = NO_CONTEXTS
+    """What habits depend on."""
+    levels: IntArray | None = None
+    """``[N, T, H]`` numbers of the levels of the contexts; default: those of the batch."""
 
     def __post_init__(self) -> None:
         expected = (*self.batch.actions.shape, self.batch.n_actions)
@@ -187,37 +195,30 @@ class PlanPool:
             raise ValueError(f"PlanPool.psi must be [J, {', '.join(map(str, expected))}, d], got {self.psi.shape}")
         if not np.isfinite(self.psi[:, self.batch.mask]).all():
             raise ValueError("PlanPool.psi is not finite where an action was taken")
+        if self.levels is None:
+            object.__setattr__(self, "levels", self.contexts.along(self.batch))
+        elif self.levels.shape != (*expected[:2], len(self.contexts.names)):
+            raise ValueError(f"PlanPool.levels must be [N, T, {len(self.contexts.names)}], got {self.levels.shape}")
 
-    def extended(self, psi: FloatArray) -> PlanPool:
+    def extended(self, psi: npt.NDArray[np.floating]) -> PlanPool:
         """The same pool with more plans ``[J', N, T, A, d]``."""
-        return PlanPool(self.batch, np.concatenate([self.psi, psi]))
+        return replace(self, psi=np.concatenate([self.psi, psi]))
+
+    def take(self, rows: IntArray | BoolArray) -> PlanPool:
+        """The pool of some of its episodes."""
+        assert self.levels is not None
+        return PlanPool(self.batch.take(rows), self.psi[:, rows], self.contexts, self.levels[rows])
 
     def q(self, w: FloatArray) -> FloatArray:
-        """Best values ``[N, T, A]`` for weights ``[d]``; minus infinity where an action was not allowed."""
+        """Best values ``[N, T, A]`` for weights ``[d]`` of any norm; minus infinity where an action was not allowed."""
         # One long product: numpy takes many short ones (psi @ w) one by one, 70 times as slow for two features.
-        values = self.psi.reshape(-1, len(w)) @ w
-        return np.asarray(among_allowed(values.reshape(self.psi.shape[:-1]).max(axis=0), self.batch.allowed))
+        values = self.psi.reshape(-1, len(w)) @ w.astype(self.psi.dtype)
+        best = values.reshape(self.psi.shape[:-1]).max(axis=0).astype(np.float64)
+        return np.asarray(among_allowed(best, self.batch.allowed))
 
-    def group_log_likelihood(self, w: FloatArray, kappas: FloatArray) -> FloatArray:
-        """Log-likelihood ``[K, G]`` of each group's actions under softmax(kappa Q), for weights ``[d]``."""
-        return by_group(action_log_likelihood(self.q(w), self.batch, kappas), self.batch.groups)
-
-    def log_likelihoods(self, w: FloatArray, kappas: FloatArray) -> FloatArray:
-        """Log-likelihoods ``[M]`` of all actions for weights ``[M, d]``, each with its own kappa ``[M]``."""
-        live = self._live
-        plans, decisions, n_actions, d = live.shape
-        values = (live.reshape(-1, d) @ w.T.astype(np.float32)).reshape(plans, decisions, n_actions, len(w)).max(axis=0)
-        scaled = values.astype(np.float64) * kappas
-        if self.batch.allowed is not None:
-            scaled[~self.batch.allowed[self.batch.mask]] = -np.inf
-        scaled -= scaled.max(axis=1, keepdims=True)
-        taken = self.batch.actions[self.batch.mask]
-        log_chance = scaled[np.arange(decisions), taken] - np.log(np.exp(scaled).sum(axis=1))
-        total: FloatArray = log_chance.sum(axis=0)
-        return total
-
-    @cached_property
-    def _live(self) -> Float32Array:
-        """``[J, R, A, d]`` only the rows where an action was taken: a sampler asks for them thousands of times."""
-        live: Float32Array = self.psi[:, self.batch.mask].astype(np.float32)
-        return live
+    def log_chances(self, theta: FloatArray, logits: FloatArray) -> FloatArray:
+        """Log-probabilities ``[N, T, A]`` of every action for theta ``[d]`` and habits' logits ``[C, A]``."""
+        assert self.levels is not None
+        scores = self.q(theta) + logits[self.levels].sum(axis=2)
+        logs: FloatArray = log_softmax(scores, axis=-1)
+        return logs

@@ -1,0 +1,236 @@
+"""The choice model as a smooth density: P(a | h) proportional to exp(b[c(h), a] + theta . psi(h, a)), theta = kappa w.
+
+Q(h, a) = max over a pool of plans of w . psi is exact for the plans found, so the likelihood of any theta costs one
+matrix product. Its gradient in theta is psi of the action taken minus its mean under P, each along the plan that is best
+under theta: exact wherever no two plans tie.
+
+The prior: every component of theta has Laplace's density of scale :data:`KAPPA` / d (one half of it where its sign is
+known), and a level's A logits are normal around 0 with standard deviation :data:`HABIT`. So w is uniform on the allowed
+part of the L1 sphere, and kappa, independent of it, has a gamma distribution of shape d and mean :data:`KAPPA`. The
+density is smooth at theta = 0, where habits alone are left: a prior that is flat in log kappa makes a funnel there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
+from irl.preferences.likelihood import PlanPool
+
+KAPPA = 100.0
+"""Prior mean of kappa: with it an outcome's difference of a hundredth of its range makes a logit of 1."""
+HABIT = 2.5
+"""Prior standard deviation of a habit's logit."""
+_DRAWN, _WIDER = 200, 1.5
+"""Draws of theta, so many times as wide as where it is likely, under which plans must be best to stay ..."""
+_OFTEN, _MOST = 0.02, 6
+"""... how often, and how many stay at most."""
+_LARGEST = 12.0
+"""Of the logarithm of a component of theta, in units of its scale: keeps what a search tries within floats."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """R decisions, and the plans by which their values are computed. Actions stand before decisions: sums over few
+    actions are then sums of long rows.
+    """
+
+    psi: Float32Array
+    """``[d, J, A, R]`` successor features."""
+    taken: IntArray
+    """``[R]`` actions."""
+    levels: IntArray
+    """``[R, H]`` numbers of the levels of the decision's contexts."""
+    group: IntArray
+    """``[R]`` number of the patient, from 0 on."""
+    n_levels: int
+    """C, levels of all contexts."""
+    forbidden: BoolArray | None = None
+    """``[A, R]``; None: no action ever."""
+
+    @classmethod
+    def of(cls, pool: PlanPool) -> Decisions:
+        """The decisions of a pool, episode by episode."""
+        mask = pool.batch.mask
+        assert pool.levels is not None
+        groups = np.unique(np.asarray(pool.batch.groups), return_inverse=True)[1]
+        live = pool.psi[:, mask].astype(np.float32, copy=False)
+        return cls(
+            psi=np.ascontiguousarray(live.transpose(3, 0, 2, 1)),
+            taken=pool.batch.actions[mask],
+            levels=pool.levels[mask],
+            group=np.broadcast_to(groups[:, None], mask.shape)[mask],
+            n_levels=pool.contexts.size,
+            forbidden=None if pool.batch.allowed is None else ~pool.batch.allowed[mask].T,
+        )
+
+    def values(self, theta: FloatArray) -> tuple[Float32Array, IntArray]:
+        """Best values ``[A, R]`` under theta ``[d]``, and which plan each is of."""
+        d, plans, n_actions, rows = self.psi.shape
+        values = (theta.astype(np.float32) @ self.psi.reshape(d, -1)).reshape(plans, n_actions, rows)
+        best, which = values[0].copy(), np.zeros((n_actions, rows), dtype=np.int64)
+        # NumPy's own argmax along the first axis takes twice as long.
+        for plan in range(1, plans):
+            which[values[plan] > best] = plan
+            np.maximum(best, values[plan], out=best)
+        return best, which
+
+    def along(self, which: IntArray) -> Float32Array:
+        """``[d, A, R]`` psi of the plans ``[A, R]``."""
+        d, plans, n_actions, rows = self.psi.shape
+        cells = n_actions * rows
+        chosen = self.psi.reshape(d, plans * cells).take(which.ravel() * cells + np.arange(cells), axis=1)
+        return chosen.reshape(d, n_actions, rows)
+
+    def relevant(self, thetas: FloatArray) -> Decisions:
+        """The same with the few plans alone that matter under thetas ``[M, d]``, chosen for every value apart.
+
+        A plan stays where it is the best under :data:`_OFTEN` of the thetas, at most :data:`_MOST` of each value, those
+        that are so most often; where there are fewer than elsewhere the first is repeated.
+        """
+        d, plans, n_actions, rows = self.psi.shape
+        cells = n_actions * rows
+        wins = np.zeros((plans, cells), dtype=np.int64)
+        for theta in thetas:
+            wins[self.values(theta)[1].ravel(), np.arange(cells)] += 1
+        order = np.argsort(-wins, axis=0, kind="stable")[:_MOST]
+        often = np.take_along_axis(wins, order, axis=0) >= _OFTEN * len(thetas)
+        order = np.where(often, order, order[:1])[: max(int(often.sum(axis=0).max()), 1)]
+        psi = np.take_along_axis(self.psi.reshape(d, plans, cells), order[None], axis=1)
+        return replace(self, psi=np.ascontiguousarray(psi.reshape(d, len(order), n_actions, rows)))
+
+
+class Density:
+    """Log posterior density and its gradient in coordinates x ``[n]``: theta / scale, then the habits' contrasts.
+
+    The coordinate of a component of theta whose sign is known is the logarithm of its size. A level's A logits are
+    A - 1 orthonormal contrasts, since what they have in common means nothing.
+
+    Args:
+        decisions: what experts did.
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        power: of the likelihood; below 1 where decisions of a patient depend on each other (:func:`patients_power`).
+    """
+
+    def __init__(self, decisions: Decisions, signs: FloatArray, power: float = 1.0) -> None:
+        self.decisions, self.signs, self.power = decisions, signs, power
+        self.d, n_actions = len(signs), decisions.psi.shape[2]
+        self.scale = KAPPA / self.d
+        self._free = signs == 0
+        self._rows = np.arange(len(decisions.taken))
+        self._in_level = np.zeros((decisions.n_levels, len(self._rows)))
+        for column in decisions.levels.T:
+            self._in_level[column, self._rows] = 1.0
+        # An orthonormal basis of what is left of A dimensions without (1, ..., 1).
+        self._contrasts = np.linalg.qr(np.column_stack([np.ones(n_actions), np.eye(n_actions)[:, 1:]]))[0][:, 1:]
+        self.n = self.d + decisions.n_levels * (n_actions - 1)
+
+    def theta(self, x: FloatArray) -> FloatArray:
+        """``[.., d]`` theta at coordinates ``[.., n]``."""
+        own = x[..., : self.d]
+        size = np.exp(np.minimum(own, _LARGEST))
+        return np.asarray(self.scale * np.where(self._free, own, self.signs * size))
+
+    def logits(self, x: FloatArray) -> FloatArray:
+        """``[.., C, A]`` logits of habits at coordinates ``[.., n]``, of mean 0 in each level."""
+        contrasts = x[..., self.d :].reshape(*x.shape[:-1], -1, self._contrasts.shape[1])
+        return np.asarray(contrasts @ self._contrasts.T)
+
+    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """Log density, but for a constant, and its gradient ``[n]``."""
+        log_chances, which = self._chances(x)
+        short = self._short(log_chances)
+        by_theta = self.decisions.along(which).reshape(self.d, -1) @ short.ravel()
+        by_habit = self._in_level @ short.T @ self._contrasts
+        own, contrasts = x[: self.d], x[self.d :]
+        size = np.abs(self.theta(x)) / self.scale
+        likelihood = log_chances[self.decisions.taken, self._rows].sum()
+        prior = own[~self._free].sum() - size.sum() - (contrasts**2).sum() / (2 * HABIT**2)
+        slope = np.concatenate([self._step(x) * by_theta, by_habit.ravel()])
+        down = np.concatenate([np.where(self._free, np.sign(own), size - 1.0), contrasts / HABIT**2])
+        return float(self.power * likelihood + prior), self.power * slope - down
+
+    def information(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Fisher's information ``[n, n]`` of all decisions, and the patients' scores ``[G, n]``, both of power 1."""
+        log_chances, which = self._chances(x)
+        chances, short, d = np.exp(log_chances), self._short(log_chances), self.d
+        psi = self._step(x)[:, None, None] * self.decisions.along(which)  # [d, A, R]
+        centred = psi - np.einsum("ar,dar->dr", chances, psi)[:, None]
+        weighted = centred * chances
+        information = np.zeros((self.n, self.n))
+        information[:d, :d] = weighted.reshape(d, -1) @ centred.reshape(d, -1).T
+        cross = np.einsum("dar,cr,ab->dcb", weighted, self._in_level, self._contrasts, optimize=True)
+        information[:d, d:] = cross.reshape(d, self.n - d)
+        information[d:, :d] = information[:d, d:].T
+        contrasts = self._contrasts
+        between = contrasts[:, :, None] - (contrasts.T @ chances)[None]  # [A, A - 1, R]
+        within = np.einsum("abr,ar,aer->ber", between, chances, between, optimize=True)
+        both = np.einsum("cr,kr,ber->cbke", self._in_level, self._in_level, within, optimize=True)
+        information[d:, d:] = both.reshape(self.n - d, self.n - d)
+        scores = np.zeros((self.n, int(self.decisions.group.max()) + 1))
+        habits = self._in_level[:, None] * (contrasts.T @ short)[None]  # [C, A - 1, R]
+        rows = np.concatenate([np.einsum("dar,ar->dr", psi, short), habits.reshape(self.n - d, len(self._rows))])
+        np.add.at(scores.T, self.decisions.group, rows.T)
+        return information, scores.T
+
+    def peak(self) -> tuple[FloatArray, FloatArray]:
+        """The most likely coordinates ``[n]``, and the covariance ``[n, n]`` of the density around them."""
+        start = np.zeros(self.n)
+        start[: self.d] = np.where(self._free, 0.1, -1.0)
+        found = minimize(self._downward, start, jac=True, method="L-BFGS-B", options={"maxiter": 200})
+        information, _ = self.information(found.x)
+        # Laplace's density has variance 2; by the logarithm of a size its curvature is that size.
+        own = np.where(self._free, 0.5, np.abs(self.theta(found.x)) / self.scale)
+        prior = np.concatenate([own, np.full(self.n - self.d, HABIT**-2)])
+        return np.asarray(found.x), np.linalg.inv(self.power * information + np.diag(prior))
+
+    def pruned(self, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator) -> Density:
+        """The same density with the plans alone that matter around its peak."""
+        around = rng.multivariate_normal(peak, _WIDER**2 * covariance, size=_DRAWN, method="cholesky")
+        return Density(self.decisions.relevant(self.theta(around)), self.signs, self.power)
+
+    def _chances(self, x: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Log-probabilities ``[A, R]``, and the best plans ``[A, R]``."""
+        values, which = self.decisions.values(self.theta(x))
+        scores = values + self.logits(x).T @ self._in_level
+        if self.decisions.forbidden is not None:
+            scores[self.decisions.forbidden] = -np.inf
+        scores -= scores.max(axis=0)
+        scores -= np.log(np.exp(scores).sum(axis=0))
+        return scores, which
+
+    def _short(self, log_chances: FloatArray) -> FloatArray:
+        """``[A, R]`` 1 for the action taken and 0 for others, minus the chances: slopes of the scores."""
+        short = -np.exp(log_chances)
+        short[self.decisions.taken, self._rows] += 1.0
+        return short
+
+    def _step(self, x: FloatArray) -> FloatArray:
+        """``[d]`` by how much theta changes with its coordinates."""
+        return np.asarray(np.where(self._free, self.scale, self.theta(x)))
+
+    def _downward(self, x: FloatArray) -> tuple[float, FloatArray]:
+        density, slope = self(x)
+        return -density, -slope
+
+
+def patients_power(density: Density, peak: FloatArray) -> float:
+    """What power of the likelihood makes intervals that take patients, not decisions, as the unit: 1 or less.
+
+    Decisions of one patient depend on each other, and the likelihood of all as if they did not is too sure. Around its
+    peak the covariance of an estimate is H^-1 J H^-1, with H Fisher's information and J the sum of the outer products
+    of the patients' scores, and not H^-1. The power is the reciprocal of the weights' mean ratio of the two (the
+    magnitude adjustment of composite likelihoods; Pauli, Racugno and Ventura 2011).
+    """
+    information, scores = density.information(peak)
+    groups, d = len(scores), density.d
+    if groups < 2:
+        return 1.0
+    # What the decisions say nothing of has no ratio; a share of the rest keeps the inverse finite.
+    inverse = np.linalg.inv(information + 1e-6 * np.diag(np.diag(information)) + 1e-9 * np.eye(len(information)))
+    robust = inverse @ (scores.T @ scores * groups / (groups - 1)) @ inverse
+    ratios = np.diag(robust)[:d] / np.diag(inverse)[:d]
+    return float(1.0 / max(ratios.mean(), 1.0))
