@@ -20,18 +20,22 @@ from irl.checks.metrics import (
     HeldOutConfig,
     accuracy,
     agreement_over_time,
+    averaged_log_chances,
     ceiling,
     held_out_likelihood,
     held_out_plans,
     majority,
     mean_and_error,
     repeat_last_action,
+    simple_accounts,
     simulated_returns,
 )
+from irl.cross_fitting import foreseen_chances
 from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
 from irl.pipeline import Fit, Simulated, Study
 from irl.preferences.inference import judged_episodes
+from irl.preferences.posterior import SamplerReport
 from irl.result import result as records
 from irl.result import sentences
 from irl.result.exchange import exchange_rates
@@ -45,15 +49,27 @@ _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
 
 
-def _likelihood(found: Fit, train: Batch, test: Batch, chances: FloatArray | None) -> records.HeldOutLikelihood:
-    """How likely decisions of the first held-out episodes are; ``chances`` ``[N, T, A]`` are the experts' own."""
-    config = HeldOutConfig()
+def _likelihood(study: Study, found: Fit, test: Batch, chances: FloatArray | None) -> records.HeldOutLikelihood:
+    """How well decisions are foreseen: by cross-validation over patients where worlds are, else of the first held out.
+
+    ``chances`` ``[N, T, A]`` are the experts' own.
+    """
+    rng = study.rng("held-out decisions")
+    if found.cross is not None:
+        given = (study.signs, study.config.cloning, rng, rules_of(found.agent.model))
+        foreseen = foreseen_chances(found.cross, found.pool, *given)
+        return held_out_likelihood(foreseen, found.cross.judged, len(found.cross.agents))
+    config, train = HeldOutConfig(), study.train
     judged = judged_episodes(test, config.decisions)
     pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
-    known = None if chances is None else chances[: len(judged)]
-    return held_out_likelihood(
-        pool, found.posterior, train, found.cloning.log_probabilities(judged), known, config.draws
-    )
+    foreseen = {
+        "cirl": averaged_log_chances(pool, found.posterior, config.draws),
+        "cloning": found.cloning.log_probabilities(judged),
+        **simple_accounts(train, judged, found.posterior.contexts, rng),
+    }
+    if chances is not None:
+        foreseen["expert"] = np.log(np.maximum(chances[: len(judged)], 1e-300))
+    return held_out_likelihood(foreseen, judged)
 
 
 def measured_accuracy(
@@ -118,9 +134,12 @@ def judged(
     rules = rules_of(found.agent.model)
     allowed = None if rules is None else records.AllowedActions.of([rule.name for rule in rules.rules], train)
     recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
+    likelihood = _likelihood(study, found, test, chances)
+    word = sentences.verdict(likelihood, identified.not_identifiable, len(names))
     return Result(
+        verdict=word,
         features=names,
-        weights=_numbers(found.weights),
+        weights=_numbers(posterior.median),
         intervals=_by_name(names, posterior.low, posterior.high),
         identified_set=records.IdentifiedRanges(
             ranges=_by_name(names, *np.sort([identified.low, identified.high], axis=0)),
@@ -134,7 +153,7 @@ def judged(
         rounds=recorded_rounds(found.loop, test),
         accuracy=met,
         agreement=agreement_over_time(*chosen, test),
-        likelihood=_likelihood(found, train, test, chances),
+        likelihood=likelihood,
         returns=None if simulated is None else _returns(found, simulated, RETURN_EPISODES, study.seed),
         model_error=records.ModelError(factual_error(model, test, phi).pooled, counterfactual),
         seconds=study.stages.seconds,
@@ -147,13 +166,14 @@ def judged(
             "last_direction": _numbers(found.loop.last_weights),
             "least_regret": _numbers(identified.best),
         },
-        kappa=records.Kappa(posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)),
+        kappa=records.Kappa(posterior.kappa_mean, posterior.kappa_interval),
         true_weights=None if truth is None else _numbers(truth),
         table=None if table is None else dict(table),
-        headline=headline(found, met, truth, allowed),
+        headline=headline(found, word, likelihood, met, truth, allowed),
         exchange_rates=exchange_rates(phi, posterior.draws),
         stop=found.loop.stop,
-        verdict=found_verdict(found),
+        identification=sentences.pinned(posterior, identified),
+        sampler=recorded_sampler(names, posterior.sampler),
         episodes=records.Episodes(len(train), len(study.validation), len(test), *mean_lengths(found, train)),
         members=tuple(
             records.Member(*map(_numbers, (one.posterior.mean, one.mu_expert, one.mu_recovered)))
@@ -198,11 +218,11 @@ def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
     return float(train.lengths.mean()), float(imagined.lengths.mean())
 
 
-def found_verdict(found: Fit) -> sentences.Verdict:
-    """The word for what was found (:mod:`irl.result.sentences`)."""
-    return sentences.verdict(
-        found.posterior, found.identified, sentences.Evidence.of(found.posterior, found.pool.batch)
-    )
+def recorded_sampler(names: Sequence[str], sampler: SamplerReport) -> records.Sampler:
+    """Convergence of every weight and of kappa, by name."""
+    every = (*names, "kappa")
+    r_hat, effective = (dict(zip(every, _numbers(each), strict=True)) for each in (sampler.r_hat, sampler.effective))
+    return records.Sampler(sampler.converged, r_hat, effective, sampler.power)
 
 
 def _numbers(values: FloatArray) -> tuple[float, ...]:
@@ -214,24 +234,35 @@ def _by_name(names: Sequence[str], low: FloatArray, high: FloatArray) -> dict[st
 
 
 def headline(
-    found: Fit, met: records.Accuracy, truth: FloatArray | None = None, allowed: records.AllowedActions | None = None
+    found: Fit,
+    word: sentences.Verdict,
+    likelihood: records.HeldOutLikelihood,
+    met: records.Accuracy,
+    truth: FloatArray | None = None,
+    allowed: records.AllowedActions | None = None,
 ) -> tuple[str, ...]:
-    """The finding and what limits it, one sentence each."""
-    names = found.feature_map.features
-    said = sentences.verdict_sentences(
-        names, lambda i: sentences.per(found.feature_map, i), found_verdict(found), found.posterior, found.identified
-    )
+    """The verdict, the finding and what limits it, one sentence each."""
+    names, posterior = found.feature_map.features, found.posterior
     true = []
     if truth is not None:
         error, values = float(np.abs(found.weights - truth).max()), ", ".join(f"{value:+.3g}" for value in truth)
         true = [f"The simulated expert's true weights are ({values}); the largest error is {error:.3f}."]
+    told: tuple[str, ...] = ()
+    if sentences.weights_mean_something(word):
+        told = (
+            *sentences.loop_sentences(names, found.loop, posterior),
+            *sentences.expectation_sentences(found.feature_map, found.model.model.noise_scale),
+            *sentences.window_sentences(names, found.windows),
+        )
     return (
-        *said,
-        *sentences.loop_sentences(names, found.loop, found.posterior),
+        sentences.verdict_sentence(word, likelihood, bool(posterior.contexts.names)),
+        *sentences.verdict_sentences(
+            names, lambda i: sentences.per(found.feature_map, i), word, posterior, found.identified
+        ),
+        *sentences.sampler_sentences(posterior.sampler),
+        *told,
         *sentences.seen_sentences(found.feature_map),
-        *sentences.expectation_sentences(found.feature_map, found.model.model.noise_scale),
         *true,
-        *sentences.window_sentences(names, found.windows),
         *sentences.gamma_sentences(found.choice),
         *([] if allowed is None else [allowed.sentence]),
         _accuracy_sentence(met),
@@ -241,10 +272,5 @@ def headline(
 def _accuracy_sentence(met: records.Accuracy) -> str:
     beside = f"cloning {met.cloning:.3f}, majority {met.majority:.3f}, last action {met.repeat_last_action:.3f}"
     known = "" if met.ceiling is None else f"; nobody can exceed {met.ceiling:.3f}"
-    text = f"The recovered policy meets {met.cirl:.3f} of held-out decisions ({beside}{known})."
-    if met.cirl < max(met.majority, met.repeat_last_action):
-        text += (
-            " Habit alone predicts these decisions better: read the weights as a description of outcomes preferred, "
-            "not as what drives each decision."
-        )
+    text = f"The preferences alone, without habit, meet {met.cirl:.3f} of held-out decisions ({beside}{known})."
     return text

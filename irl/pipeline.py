@@ -12,13 +12,15 @@ from functools import partial
 
 import numpy as np
 
+from agents.as_printed.learning import EndlessWorld, mu_along
 from agents.candidates import learnt_candidates, successor_candidates
 from agents.expert import Expert, simulated_habit, successor_expert
 from agents.policies.cloning import CloningPolicy, fit_cloning
-from agents.successor.agent import SuccessorAgent
+from agents.successor.agent import SuccessorAgent, SuccessorPolicy
 from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, draw_weights
+from cirl_gym.data.habits import Contexts
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import masked, rules_for
 from cirl_gym.files import StoredParts
@@ -28,6 +30,7 @@ from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.quality import quality_control
+from irl.cross_fitting import CrossFit, cross_fit
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, expert_mu, max_margin, phi_along
 from irl.max_margin.mixture import Mixture, closest_mixture
 from irl.preferences.identified_set import (
@@ -37,9 +40,9 @@ from irl.preferences.identified_set import (
     not_identifiable,
     sampling_tolerance,
 )
-from irl.preferences.inference import judged_episodes, judged_preferences, spread_weights
+from irl.preferences.inference import judged_episodes, judged_preferences, plan_pool, spread_weights
 from irl.preferences.likelihood import PlanPool
-from irl.preferences.posterior import PosteriorResult, with_model_spread
+from irl.preferences.posterior import PosteriorResult, sample_posterior, with_model_spread
 from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages, stages
@@ -80,6 +83,8 @@ class Study:
     """Shows and times the stages."""
     stored: StoredParts = field(default_factory=StoredParts)
     """What is stored of the stages and rounds of the same run, begun before; default: nothing."""
+    everyone: Batch | None = None
+    """The episodes of all patients, held out or not, for cross-fitting (``config.folds``)."""
     model: FittedOutcomeModel | None = None
     """Taken as it is in place of step 4's, for a control run; None: learnt."""
 
@@ -114,16 +119,25 @@ class Fit:
     """The discount factors of which held-out decisions chose one, where it was not given."""
     quality: Quality | None = None
     """Whether planning in the world model keeps what it promises."""
+    cross: CrossFit | None = None
+    """The worlds of the folds, where decisions were judged in such."""
 
     @property
     def weights(self) -> FloatArray:
-        """``[d]`` the weights that are reported: the posterior mean, L1 norm 1."""
+        """``[d]`` the weights that policies act on: the direction of the posterior mean of kappa w, L1 norm 1."""
         return self.posterior.mean
 
     @property
     def policy(self) -> Policy:
-        """The recovered policy: optimal for the reported weights in the world model."""
+        """What the preferences alone would do: optimal for :attr:`weights` in the world model, without habits."""
         return self.agent.policy(self.weights)
+
+    @property
+    def predicted_experts(self) -> SuccessorPolicy:
+        """What the experts are predicted to do: drawn with the chances of their habits and preferences together."""
+        posterior = self.posterior
+        kappa = float(np.abs(posterior.theta_mean).sum())
+        return self.agent.policy(posterior.mean, kappa, habit=posterior.habit)
 
 
 STREAMS = {
@@ -139,6 +153,9 @@ STREAMS = {
     "identified set": ("identified", 0),
     "quality control": ("quality", 0),
     "time windows": ("windows", 0),
+    "habits": ("habits", 0),
+    "folds": ("folds", 0),
+    "held-out decisions": ("folds", 1),
 }
 """Random streams by name: the part of a run and the place in it that, with the seed, decide their numbers."""
 
@@ -152,6 +169,11 @@ def stream(seed: int, name: str) -> np.random.Generator:
 def member_streams(seed: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
     """Of a member of an ensemble: to solve its world with, and to judge decisions in it."""
     return _generator(seed, f"member {number}", 0), _generator(seed, f"member {number}", 1)
+
+
+def fold_streams(seed: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Of a fold: to fit its outcome model with, and to solve its world."""
+    return _generator(seed, f"fold {number}", 0), _generator(seed, f"fold {number}", 1)
 
 
 def _generator(seed: int, part: str, place: int) -> np.random.Generator:
@@ -209,16 +231,22 @@ def fit(study: Study) -> Fit:
     with stage("max-margin loop") as report:
         loop = _loop(study, agent, world, mu, report)
     # 9. Weights, and what the data cannot tell.
+    cross = _cross_fit(study)
     with stage("weights") as report:
-        posterior, pool = judged_preferences(agent.psi, train, signs, config.posterior, study.rng("weights"), report)
-        identified = _identified(study, agent, mu, loop, posterior)
+        how = (signs, config.posterior, study.rng("weights"), Contexts.of(train, config.habit), report)
+        if cross is None:
+            posterior, pool = judged_preferences(agent.psi, train, *how)
+        else:
+            pool = plan_pool(cross.psi, cross.judged, *how)
+            posterior = sample_posterior(pool, signs, how[2])
+        identified = _identified(study, agent, world, mu, loop, posterior)
     with stage("quality control"):
         rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
     windows: tuple[TimeWindow, ...] = ()
     if config.windows:
         with stage("time windows") as report:
-            psi, rng = partial(agent.psi, pool.batch), study.rng("time windows")
+            psi, rng = partial(agent.psi, pool.batch) if cross is None else cross.psi, study.rng("time windows")
             windows = time_windows(psi, pool, signs, config.windows, config.posterior, rng, report)
     members = _members(study, world)
     with stage("behaviour cloning") as report:
@@ -239,6 +267,7 @@ def fit(study: Study) -> Fit:
         windows=windows,
         choice=choice,
         quality=quality,
+        cross=cross,
     )
 
 
@@ -258,7 +287,9 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
 
     def solve(gamma: float) -> SolvedGamma:
         agent = learnt(gamma, f"agent_gamma_{gamma!r}.npz")
-        return SolvedGamma(agent, judged_preferences(agent.psi, study.train, study.signs, how, study.rng("weights"))[0])
+        contexts = Contexts.of(study.train, config.habit)
+        given = (study.train, study.signs, how, study.rng("weights"), contexts)
+        return SolvedGamma(agent, judged_preferences(agent.psi, *given)[0])
 
     if not config.choose_gamma:
         with study.stages.stage("candidate policies") as report:
@@ -267,6 +298,32 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
     with study.stages.stage("discount factor") as report:
         choice, solved = choose_gamma(solve, config.choose_gamma, held_out, how.near_width, report)
     return solved.agent, choice
+
+
+def _cross_fit(study: Study) -> CrossFit | None:
+    """Steps 4 to 6 once more for each part of the patients, from the others; None where that was not asked for."""
+    config, everyone, stored = study.config, study.everyone, study.stored
+    if everyone is None or not config.folds:
+        return None
+    rng, horizon = study.rng("folds"), config.horizon or everyone.horizon
+    judged = judged_episodes(everyone, config.posterior.decisions, rng)
+    with study.stages.stage("worlds of other patients") as report:
+
+        def solve(number: int, train: Batch, validation: Batch) -> SuccessorAgent:
+            fitting, solving = fold_streams(study.seed, number)
+            ended = [batch.with_early_ends(horizon) for batch in (train, validation)]
+            learnt = partial(fit_outcome_model, config.model, ended[0], ended[1], config.outcome, fitting)
+            model = stored_outcome_model(stored, learnt, f"fold{number}_outcome_model.npz").model
+            world = with_rules(model, rules_for(train, config.forbid))
+            starts, w = (train.start, horizon, config.gamma), uniform_weights(study.signs)
+            problem = Problem(world, study.feature_map, *starts, w, train)
+            load = partial(SuccessorAgent.load, model=world)
+            compute = partial(fit_successor, problem, config.agent, solving)
+            agent = stored.stage(f"fold{number}_agent.npz", compute, SuccessorAgent.save, load)
+            report(number + 1, config.folds)
+            return agent
+
+        return cross_fit(everyone, judged, config.folds, rng, solve)
 
 
 def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:
@@ -278,6 +335,7 @@ def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:
     """
     train, config = study.train, study.config
     ensemble, rules = without_rules(problem.model), rules_of(problem.model)
+    contexts = Contexts.of(train, config.habit)
     if not isinstance(ensemble, EnsembleModel):
         return ()
 
@@ -286,13 +344,13 @@ def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:
         own = replace(problem, model=with_rules(ensemble.members[number], rules))
         agent = fit_successor(own, config.agent, solving)
         mu = expert_mu(phi_along(own.model, own.feature_map, train), train, config.gamma)
-        posterior, _ = judged_preferences(agent.psi, train, study.signs, config.posterior, judging)
+        posterior, _ = judged_preferences(agent.psi, train, study.signs, config.posterior, judging, contexts)
         return MemberPosterior(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
 
-    found = []
+    found, load = [], partial(MemberPosterior.load, contexts=contexts)
     with study.stages.stage("each outcome model") as report:
         for number in range(len(ensemble.members)):
-            part = f"member{number}.npz", partial(solved, number), MemberPosterior.save, MemberPosterior.load
+            part = f"member{number}.npz", partial(solved, number), MemberPosterior.save, load
             found.append(study.stored.stage(*part))
             report(number + 1, len(ensemble.members))
     return tuple(found)
@@ -332,7 +390,12 @@ def _loop(
 
 
 def _identified(
-    study: Study, agent: SuccessorAgent, mu: FeatureExpectation, loop: MaxMarginResult, posterior: PosteriorResult
+    study: Study,
+    agent: SuccessorAgent,
+    world: Problem,
+    mu: FeatureExpectation,
+    loop: MaxMarginResult,
+    posterior: PosteriorResult,
 ) -> IdentifiedSet:
     """The set of weights that explain mu_E equally well, against the policies of the loop, the posterior and others."""
     train, signs, config = study.train, study.signs, study.config
@@ -340,6 +403,24 @@ def _identified(
     tried = [posterior.mean, *spread_weights(signs, config.posterior.plans, study.rng("identified set"))]
     mus = np.concatenate([loop.mus, [agent.mu(w, train.start, config.starts) for w in tried]])
     erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
+    if posterior.habit is not None:
+        erring = max(_cost_of_habit(study, agent, world, posterior), 0.0)
     tolerance = sampling_tolerance(mu, signs) + erring
     named = not_identifiable(train, agent.feature_map.features)
     return identified_set(mu.mean, mus, signs, tolerance=tolerance, nodes=1000, not_identifiable=named)
+
+
+def _cost_of_habit(study: Study, agent: SuccessorAgent, world: Problem, posterior: PosteriorResult) -> float:
+    """By how much the experts as the choice model predicts them, errors and habits, fall short of the best policy.
+
+    Under the weights that the posterior finds, along the world model's expected course.
+    """
+    rng = study.rng("habits")
+    starts = world.starts[rng.integers(len(world.starts), size=study.config.starts)]
+    courses = EndlessWorld(world.model, starts, world.horizon, outcome="expected")
+    kappa = float(np.abs(posterior.theta_mean).sum())
+    seed = int(rng.integers(2**31))
+    predicted = agent.policy(posterior.mean, kappa, seed, habit=posterior.habit)
+    played = rollout(courses, predicted, len(starts), rng, deterministic=False)
+    reached = mu_along(world, played).mean(axis=0)
+    return float((agent.mu(posterior.mean, starts) - reached) @ posterior.mean)

@@ -250,10 +250,8 @@ class Run:
 
 
 def save_posterior(posterior: PosteriorResult, path: Path) -> None:
-    """Write ``draws [M, d]``, ``kappa_draws [M]`` and, where there are any, ``bootstrap [B, d]``, all float32."""
-    arrays = {"draws": posterior.draws, "kappa_draws": posterior.kappa_draws}
-    if posterior.bootstrap is not None:
-        arrays["bootstrap"] = posterior.bootstrap
+    """Write ``draws [M, d]``, ``kappa_draws [M]`` and the habits' ``logits [M, C, A]``, all float32."""
+    arrays = {"draws": posterior.draws, "kappa_draws": posterior.kappa_draws, "logits": posterior.logits}
     write_arrays(path, {name: values.astype(np.float32) for name, values in arrays.items()})
 
 

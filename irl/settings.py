@@ -77,7 +77,14 @@ class FitConfig:
     """What habits depend on (:mod:`cirl_gym.data.habits`): "previous", the action before, or contexts of the batch.
     Default: no habits, as in the paper."""
 
+    folds: int = 0
+    """Parts of the patients; the decisions of each are judged in a world that was fitted to the others, so that all are
+    judged and none in a world that has seen its outcomes (:mod:`irl.cross_fitting`). 0: the training episodes are
+    judged in the one world that was fitted to them."""
+
     def __post_init__(self) -> None:
+        if self.folds < 0 or self.folds == 1:
+            raise ValueError(f"folds must be 0 or at least 2, got {self.folds}")
         if self.solver not in get_args(Solver) or self.mu not in get_args(MuSource):
             raise ValueError(
                 f"solver must be one of {', '.join(get_args(Solver))} and mu one of {', '.join(get_args(MuSource))}, "
@@ -105,7 +112,7 @@ class FitConfig:
     @property
     def more_stages(self) -> int:
         """How many stages a fit has beside those that every one has."""
-        return (self.outcome.members > 1) + bool(self.windows)
+        return (self.outcome.members > 1) + bool(self.windows) + bool(self.folds)
 
     def whole(self, horizon: int) -> FitConfig:
         """The same, for episodes of at most ``horizon`` actions, unless a horizon was chosen."""

@@ -23,6 +23,7 @@ import numpy as np
 from agents.expert import Expert, simulated_habit, simulator_model
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.habits import Contexts
 from cirl_gym.files import StoredParts, read_arrays, read_json, say, write_arrays, write_json
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
@@ -54,7 +55,9 @@ def stored_expert(stored: StoredParts, config: DemoConfig, compute: Callable[[],
     return stored.stage("expert.npz", compute, lambda expert, path: expert.agent.save(path), load)
 
 
-def stored_outcome_model(stored: StoredParts, compute: Callable[[], FittedOutcomeModel]) -> FittedOutcomeModel:
+def stored_outcome_model(
+    stored: StoredParts, compute: Callable[[], FittedOutcomeModel], name: str = "outcome_model.npz"
+) -> FittedOutcomeModel:
     """Step 4: the outcome model and the report of its fit."""
 
     def save(fitted: FittedOutcomeModel, path: Path) -> None:
@@ -68,7 +71,7 @@ def stored_outcome_model(stored: StoredParts, compute: Callable[[], FittedOutcom
             raise ValueError("the simulator is no fitted model")
         return FittedOutcomeModel(model, about["report"], about["seconds"])
 
-    return stored.stage("outcome_model.npz", compute, save, load)
+    return stored.stage(name, compute, save, load)
 
 
 @dataclass(frozen=True)
@@ -84,15 +87,20 @@ class MemberPosterior:
 
     def save(self, path: Path) -> None:
         """Write an npz file, every number as it is."""
-        sampler = self.posterior.sampler
-        arrays = {name: value for name, value in vars(self.posterior).items() if name != "sampler"}
-        arrays |= {f"{_SAMPLER}{name}": value for name, value in (vars(sampler) if sampler else {}).items()}
-        arrays |= {"mu_expert": self.mu_expert, "mu_recovered": self.mu_recovered}
-        write_arrays(path, {name: np.asarray(value) for name, value in arrays.items() if value is not None})
+        write_arrays(
+            path,
+            {
+                "theta": self.posterior.theta,
+                "logits": self.posterior.logits,
+                **{f"{_SAMPLER}{name}": np.asarray(value) for name, value in vars(self.posterior.sampler).items()},
+                "mu_expert": self.mu_expert,
+                "mu_recovered": self.mu_recovered,
+            },
+        )
 
     @classmethod
-    def load(cls, path: Path) -> MemberPosterior:
-        """Read what :meth:`save` wrote.
+    def load(cls, path: Path, contexts: Contexts) -> MemberPosterior:
+        """Read what :meth:`save` wrote, of habits that depend on ``contexts``.
 
         Raises:
             ValueError: the file is not a whole one; the message names it.
@@ -101,10 +109,10 @@ class MemberPosterior:
         own = {name.removeprefix(_SAMPLER): values.pop(name) for name in list(values) if name.startswith(_SAMPLER)}
         try:
             mus = values.pop("mu_expert"), values.pop("mu_recovered")
-            posterior = PosteriorResult(**values, sampler=SamplerReport(**own) if own else None)
+            posterior = PosteriorResult(**values, contexts=contexts, sampler=SamplerReport(**own))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a whole posterior of a member: {error!r}") from error
-        vectors = [*mus, posterior.mean, posterior.median, posterior.low, posterior.high, posterior.best]
+        vectors = [*mus, posterior.theta[0]]
         if len({np.shape(vector) for vector in vectors}) > 1:
             raise ValueError(f"{path} is not a whole posterior of a member: its weights and its mus differ in length")
         return cls(*mus, posterior)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -220,6 +220,27 @@ class Batch:
         longest = int(self.lengths.max())
         further: dict[str, Any] = {name: array[:, :longest] for name, array in self._by_decision().items()}
         return replace(self, obs=self.obs[:, : longest + 1], actions=self.actions[:, :longest], **further)
+
+    @classmethod
+    def together(cls, batches: Sequence[Batch]) -> Batch:
+        """The episodes of all batches in one, in the order of their ids.
+
+        Raises:
+            ValueError: there is no batch, their features, actions or contexts differ, or an id is there twice.
+        """
+        alike = {(one.features, one.action_names, one.contexts, one.allowed is None) for one in batches}
+        if len(alike) != 1:
+            raise ValueError("Batch.together: batches of the same features, actions and contexts are needed")
+        longest = max(one.horizon for one in batches)
+        every = [one.padded(longest) for one in batches]
+        arrays = {
+            name: np.concatenate([getattr(one, name) for one in every])
+            for name, value in vars(every[0]).items()
+            if isinstance(value, np.ndarray)
+        }
+        names = {name: tuple(text for one in every for text in getattr(one, name)) for name in ("ids", "groups")}
+        whole: Batch = replace(every[0], **arrays, **names)  # type: ignore[arg-type]
+        return whole.take(np.argsort(np.asarray(whole.ids), kind="stable"))
 
     def _by_decision(self) -> dict[str, npt.NDArray[Any]]:
         """What there is of every decision ``[N, T, ...]`` beside the actions."""

@@ -7,6 +7,7 @@ stands on padding is never looked at.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,25 +17,27 @@ from scipy.stats import beta
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, normalised
+from cirl_gym.data.habits import Contexts
 from cirl_gym.data.rollout import returns, rollout
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
+from irl.checks.predictors import Boosting, LastActionTable
 from irl.preferences.inference import Psi
 from irl.preferences.likelihood import (
     PlanPool,
-    action_log_likelihood,
-    by_episode,
     constant_chances,
     even_log_chances,
     log_chances,
     per_decision,
     taken_log_probabilities,
 )
-from irl.preferences.posterior import PosteriorResult
-from irl.result.result import AgreementOverTime, HeldOutLikelihood, LogLikelihood
+from irl.preferences.posterior import PosteriorResult, normal_posterior
+from irl.result.result import AgreementOverTime, Difference, Foreseen, HeldOutLikelihood
 
 RETURN_EPISODES = 500
 """Patients of a return."""
+ACCOUNTS = ("cirl", "habit", "last_action", "boosting", "cloning", "frequencies", "chance")
+"""What foresees decisions, field by field of :class:`irl.result.result.HeldOutLikelihood`."""
 _TINY = 1e-300
 
 
@@ -200,74 +203,90 @@ class HeldOutConfig:
 
     decisions: int = 2000
     """Whole episodes, from the first on, until they hold so many decisions."""
-    plans: int = 4
+    plans: int = 6
     """Posterior draws whose plans join those of the posterior mean."""
-    width: int | None = None
-    """Of the search for plans; default: the agent's own."""
+    width: int = 32
+    """Of the search for plans: that of the posterior."""
     draws: int = 200
     """Posterior draws over which chances are averaged."""
 
     def __post_init__(self) -> None:
-        if min(self.decisions, self.plans, self.draws) < 1 or (self.width is not None and self.width < 1):
+        if min(self.decisions, self.plans, self.draws, self.width) < 1:
             raise ValueError(f"HeldOutConfig: every number must be at least 1, got {self}")
 
 
 def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: HeldOutConfig) -> PlanPool:
     """Plans along held-out histories, optimal for the posterior mean and for some draws evenly spread over them."""
-    weights = [posterior.mean, *posterior.thinned(config.plans)[0]]
-    return PlanPool(batch, np.stack([psi(w, config.width) for w in weights]))
+    weights = [posterior.mean, *(normalised(theta) for theta in posterior.thinned(config.plans)[0])]
+    return PlanPool(batch, np.stack([psi(w, config.width) for w in weights]), posterior.contexts)
 
 
-def averaged_log_likelihood(pool: PlanPool, w: FloatArray, kappas: FloatArray) -> FloatArray:
-    """``[N]`` log-likelihood of each episode, the chance of every decision a mean over ``w [M, d]``, ``kappas [M]``."""
-    taken = pool.batch.actions[pool.batch.mask]
-    steps, chance = np.arange(len(taken)), np.zeros(len(taken))
-    for weights, kappa in zip(w, kappas, strict=True):
-        value = kappa * pool.q(weights)[pool.batch.mask]
-        share = np.exp(value - value.max(axis=1, keepdims=True))
-        chance += share[steps, taken] / share.sum(axis=1)
-    # A mean of chances can be above 1 by rounding.
-    return by_episode(np.minimum(np.log(np.maximum(chance / len(kappas), _TINY)), 0.0), pool.batch)
+def averaged_log_chances(pool: PlanPool, posterior: PosteriorResult, draws: int = 200) -> FloatArray:
+    """Log-probabilities ``[N, T, A]`` of every action along a pool, chances averaged over posterior draws.
+
+    At the posterior means alone, weights that are hardly known would be taken at their word.
+    """
+    drawn = list(zip(*posterior.thinned(draws), strict=True))
+    chances = np.zeros((*pool.batch.actions.shape, pool.batch.n_actions))
+    for theta, logits in drawn:
+        chances += np.exp(pool.log_chances(theta, logits))
+    return np.asarray(np.log(np.maximum(chances / len(drawn), _TINY)))
+
+
+def habit_log_chances(train: Batch, batch: Batch, contexts: Contexts, rng: np.random.Generator) -> FloatArray:
+    """Log-probabilities ``[N, T, A]`` along a batch by habit alone, learnt from ``train``; no outcome is foreseen.
+
+    It is the choice model with theta = 0. Without contexts it is how often each action is taken, one more of each
+    counted, so that an action that was never seen is not impossible.
+    """
+    shape = (*batch.actions.shape, batch.n_actions)
+    if not contexts.names:
+        return np.broadcast_to(log_chances(constant_chances(train, more=1.0), batch), shape)
+    ours, theirs = (
+        PlanPool(each, np.zeros((1, *each.actions.shape, each.n_actions, 1)), contexts) for each in (train, batch)
+    )
+    return averaged_log_chances(theirs, normal_posterior(ours, np.zeros(1), 200, rng))
+
+
+def simple_accounts(train: Batch, batch: Batch, contexts: Contexts, rng: np.random.Generator) -> dict[str, FloatArray]:
+    """What knows no preferences, learnt from ``train``: log-probabilities ``[N, T, A]`` (or ``[A]``) along a batch."""
+    return {
+        "habit": habit_log_chances(train, batch, contexts, rng),
+        "last_action": LastActionTable.fit(train).log_probabilities(batch),
+        "boosting": Boosting.fit(train, int(rng.integers(2**31))).log_probabilities(batch),
+        "frequencies": log_chances(constant_chances(train, more=1.0), batch),
+        "chance": even_log_chances(batch),
+    }
 
 
 def held_out_likelihood(
-    pool: PlanPool,
-    posterior: PosteriorResult,
-    train: Batch,
-    cloning: npt.NDArray[np.floating],
-    expert: FloatArray | None,
-    draws: int = 200,
+    chances: Mapping[str, npt.NDArray[np.floating]], batch: Batch, folds: int = 0
 ) -> HeldOutLikelihood:
-    """Mean log-probability of held-out decisions, beside that of what knows no preferences.
+    """How well decisions are foreseen, and by how much better with outcomes than by habit alone.
 
     Args:
-        pool: plans along the held-out episodes (:func:`held_out_plans`).
-        posterior: of weights and kappa.
-        train: the training episodes, for the actions' frequencies; one more of each is counted, so that an action that
-            was never seen is not impossible.
-        cloning: ``[N, T, A]`` log-probabilities of behaviour cloning along the held-out episodes.
-        expert: ``[N, T, A]`` the simulated experts' chances along them; None where they are not known.
-        draws: of the posterior over which chances are averaged (:attr:`HeldOutConfig.draws`).
+        chances: by field of :class:`HeldOutLikelihood`, log-probabilities ``[N, T, A]`` or ``[A]``; ``expert`` may be
+            missing, where the experts' own are not known.
+        batch: the decisions.
+        folds: of a cross-validation over patients; 0: nothing was learnt from any of these episodes.
 
     Raises:
         ValueError: shapes do not match, or a number is no log-probability.
     """
-    batch = pool.batch
-    frequencies = log_chances(constant_chances(train, more=1.0), batch)
-    known = None if expert is None else np.log(np.maximum(expert, _TINY))
+    said = {name: taken_log_probabilities(logs, batch) for name, logs in chances.items()}
+    shape = (*batch.actions.shape, batch.n_actions)
 
-    def said(log_likelihood: FloatArray) -> LogLikelihood:
-        return LogLikelihood(*per_decision(log_likelihood, batch))
+    def foreseen(name: str) -> Foreseen:
+        met = accuracy(np.broadcast_to(chances[name], shape).argmax(axis=-1), batch)
+        return Foreseen(*per_decision(said[name], batch), met)
 
     return HeldOutLikelihood(
         decisions=batch.n_steps,
         patients=len(set(batch.groups)),
-        cirl=said(action_log_likelihood(pool.q(posterior.mean), batch, [posterior.kappa_mean])[0]),
-        averaged=said(averaged_log_likelihood(pool, *posterior.thinned(draws))),
-        cloning=said(taken_log_probabilities(cloning, batch)),
-        frequencies=said(taken_log_probabilities(frequencies, batch)),
-        chance=said(taken_log_probabilities(even_log_chances(batch), batch)),
-        expert=None if known is None else said(taken_log_probabilities(known, batch)),
+        folds=folds,
+        beyond_habit=Difference(*per_decision(said["cirl"] - said["habit"], batch)),
+        expert=foreseen("expert") if "expert" in chances else None,
+        **{name: foreseen(name) for name in ACCOUNTS},
     )
 
 

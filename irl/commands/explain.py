@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from cirl_gym.tables.sheet import Sheet
 
 
+FOLDS = 5
+"""Parts of a table's patients; each is judged in a world that was fitted to the others."""
+
+
 def command(options: DemoOptions | ExplainOptions) -> None:
     """Run ``cirl demo`` or ``cirl explain``; raises as :func:`demo` and :func:`explain` do."""
     if isinstance(options, DemoOptions):
@@ -125,9 +129,12 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     run, identity = Run.begin(out, asked), identity_of(asked, installed_versions(), splits)
     feature_map = FeatureMap.from_batch(table.train, outcomes)
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
-    how = config.fit.whole(max(batch.horizon for batch in splits))
-    with stages(7 + config.fit.more_stages) as shown, unfinished(out, identity, shown) as stored:
-        study = Study(table.train, table.validation, feature_map, signs, how, config.seed, shown, stored)
+    everyone = Batch.together(splits)
+    # A fold needs a few patients to be judged and a few to learn from.
+    folds = min(FOLDS, len(set(everyone.groups)) // 3)
+    how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
+    with stages(7 + how.more_stages) as shown, unfinished(out, identity, shown) as stored:
+        study = Study(table.train, table.validation, feature_map, signs, how, config.seed, shown, stored, everyone)
         found, result = _explained(study, table.test, asked, table=table.report.as_dict())
     return _written(run, study, found, result, table.test)
 

@@ -1,13 +1,14 @@
 """The choice model as a smooth density: P(a | h) proportional to exp(b[c(h), a] + theta . psi(h, a)), theta = kappa w.
 
 Q(h, a) = max over a pool of plans of w . psi is exact for the plans found, so the likelihood of any theta costs one
-matrix product. Its gradient in theta is psi of the action taken minus its mean under P, each along the plan that is best
-under theta: exact wherever no two plans tie.
+matrix product. Its gradient in theta is psi of the action taken minus its mean under P, each along the plan that is
+best under theta: exact wherever no two plans tie.
 
-The prior: every component of theta has Laplace's density of scale :data:`KAPPA` / d (one half of it where its sign is
-known), and a level's A logits are normal around 0 with standard deviation :data:`HABIT`. So w is uniform on the allowed
-part of the L1 sphere, and kappa, independent of it, has a gamma distribution of shape d and mean :data:`KAPPA`. The
-density is smooth at theta = 0, where habits alone are left: a prior that is flat in log kappa makes a funnel there.
+The prior: every component of theta has Laplace's density of scale :data:`KAPPA` / d (half of it where its sign is
+known), and a level's A logits are normal around 0 with standard deviation :data:`HABIT`. So w is uniform on the
+allowed part of the L1 sphere, and kappa, independent of it, has a gamma distribution of shape d and mean
+:data:`KAPPA`. The density is smooth at theta = 0, where habits alone are left: a prior that is flat in log kappa makes
+a funnel there.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Decisions:
         d, plans, n_actions, rows = self.psi.shape
         cells = n_actions * rows
         chosen = self.psi.reshape(d, plans * cells).take(which.ravel() * cells + np.arange(cells), axis=1)
-        return chosen.reshape(d, n_actions, rows)
+        return np.asarray(chosen.reshape(d, n_actions, rows))
 
     def relevant(self, thetas: FloatArray) -> Decisions:
         """The same with the few plans alone that matter under thetas ``[M, d]``, chosen for every value apart.
@@ -185,7 +186,7 @@ class Density:
         # Laplace's density has variance 2; by the logarithm of a size its curvature is that size.
         own = np.where(self._free, 0.5, np.abs(self.theta(found.x)) / self.scale)
         prior = np.concatenate([own, np.full(self.n - self.d, HABIT**-2)])
-        return np.asarray(found.x), np.linalg.inv(self.power * information + np.diag(prior))
+        return np.asarray(found.x), np.asarray(np.linalg.inv(self.power * information + np.diag(prior)))
 
     def pruned(self, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator) -> Density:
         """The same density with the plans alone that matter around its peak."""

@@ -107,7 +107,7 @@ def judged_preferences(
 
 
 def spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> FloatArray:
-    """Evenly along the allowed part of the sphere for two outcomes, both signs of a single one, else drawn uniformly."""
+    """Evenly along the allowed part of the sphere for two outcomes, each sign of a single one, else drawn uniformly."""
     d = len(signs)
     if d == 1:
         return np.array([[sign] for sign in (-1.0, 1.0) if sign * signs[0] >= 0])

@@ -1,9 +1,9 @@
 """Posterior of the weights, kappa and habits, sampled by Hamiltonian Monte Carlo, with what says whether it converged.
 
 The density (:mod:`irl.preferences.choice`) is nearly normal where the data say much and nearly its prior where they say
-little. It is sampled in coordinates in which its surroundings are a unit normal, by the no-U-turn sampler (Hoffman and
-Gelman 2014, with the multinomial scheme of Betancourt 2017) of mici, several chains from overdispersed beginnings, until
-R-hat and bulk effective sizes (Vehtari et al. 2021) are good enough, or until it has run long enough and says so.
+little. It is sampled in coordinates in which its surroundings are a unit normal, by the no-U-turn sampler of mici
+(Hoffman and Gelman 2014, in the multinomial form of Betancourt 2017): several chains from overdispersed beginnings,
+until R-hat and bulk effective sizes (Vehtari et al. 2021) are good enough, or until they are long and it is said.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class PosteriorResult:
     @cached_property
     def low(self) -> FloatArray:
         """``[d]`` lower end of each weight's 90 % interval."""
-        return np.quantile(self.draws, TAILS[0], axis=0)
+        return np.asarray(np.quantile(self.draws, TAILS[0], axis=0))
 
     @cached_property
     def high(self) -> FloatArray:
         """``[d]`` upper end."""
-        return np.quantile(self.draws, TAILS[2], axis=0)
+        return np.asarray(np.quantile(self.draws, TAILS[2], axis=0))
 
     @property
     def intervals(self) -> tuple[tuple[float, float], ...]:
@@ -137,21 +137,24 @@ class PosteriorResult:
         return self.theta[rows], self.logits[rows]
 
 
-def sample_posterior(pool: PlanPool, signs: npt.ArrayLike, rng: np.random.Generator) -> PosteriorResult:
+def sample_posterior(
+    pool: PlanPool, signs: npt.ArrayLike, rng: np.random.Generator, *, roughly: bool = False
+) -> PosteriorResult:
     """Sample the posterior of theta and of the habits that the pool's contexts allow.
 
     Args:
         pool: plans along the experts' histories.
         signs: ``[d]`` of -1, 0 (free) and 1.
         rng: everything that is drawn.
+        roughly: one short block of draws, whether it has converged or not: enough to foresee decisions.
 
     Raises:
         ValueError: the signs are not d of -1, 0 and 1.
     """
     density, peak, covariance = prepared(pool, signs)
     density = density.pruned(peak, covariance, rng)
-    root = np.linalg.cholesky(covariance)
-    chains = _sampled(density, peak, root, rng)
+    root = np.asarray(np.linalg.cholesky(covariance))
+    chains = _sampled(density, peak, root, rng, *((_BLOCK // 2, 1) if roughly else (_BLOCK, _BLOCKS)))
     theta = density.theta(chains)
     return PosteriorResult(
         theta=theta.reshape(-1, density.d),
@@ -206,20 +209,22 @@ def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorRes
 
 def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """R-hat and bulk effective size ``[d + 1]`` of the weights and kappa, of chains of theta ``[chains, draws, d]``."""
-    from arviz_stats.base import array_stats
+    from arviz_stats.base import array_stats as stats  # type: ignore[attr-defined]
 
     kappa = np.abs(theta).sum(axis=-1, keepdims=True)
     shown = np.concatenate([theta / kappa, kappa], axis=-1)
     r_hat, effective = np.ones(shown.shape[-1]), np.full(shown.shape[-1], float(shown[..., 0].size))
     for i in range(shown.shape[-1]):
         if np.ptp(shown[..., i]) > 1e-9:  # the weight of a single outcome of known sign cannot vary
-            r_hat[i] = float(array_stats.rhat(shown[..., i]))
-            effective[i] = float(array_stats.ess(shown[..., i]))
+            r_hat[i] = float(stats.rhat(shown[..., i]))
+            effective[i] = float(stats.ess(shown[..., i]))
     return r_hat, effective
 
 
-def _sampled(density: Density, peak: FloatArray, root: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Chains ``[chains, draws, n]`` of coordinates."""
+def _sampled(
+    density: Density, peak: FloatArray, root: FloatArray, rng: np.random.Generator, block: int, blocks: int
+) -> FloatArray:
+    """Chains ``[chains, draws, n]`` of coordinates, in so many blocks of draws at most."""
     import mici
 
     seen: dict[bytes, tuple[float, FloatArray]] = {}
@@ -236,16 +241,16 @@ def _sampled(density: Density, peak: FloatArray, root: FloatArray, rng: np.rando
     system = mici.systems.EuclideanMetricSystem(lambda z: both(z)[0], grad_neg_log_dens=lambda z: both(z)[1])
     integrator = mici.integrators.LeapfrogIntegrator(system)
     sampler = mici.samplers.DynamicMultinomialHMC(system, integrator, rng, max_tree_depth=_DEEPEST)
-    how: dict[str, Any] = {"n_main_iter": _BLOCK, "display_progress": False, "n_worker": 1}
+    how: dict[str, Any] = {"n_main_iter": block, "display_progress": False, "n_worker": 1}
     begin = [_OVERDISPERSED * rng.standard_normal(density.n) for _ in range(_CHAINS)]
     step = mici.adapters.DualAveragingStepSizeAdapter(0.8)
     done = sampler.sample_chains(_WARM_UP, init_states=begin, adapters=[step], **how)
-    blocks = [np.stack(done.traces["pos"])]
-    while len(blocks) < _BLOCKS:
-        drawn = peak + np.concatenate(blocks, axis=1) @ root.T
+    found = [np.stack(done.traces["pos"])]
+    while len(found) < blocks:
+        drawn = peak + np.concatenate(found, axis=1) @ root.T
         report = SamplerReport(*convergence(density.theta(drawn)), density.power)
         if report.converged:
             break
         done = sampler.sample_chains(0, init_states=done.final_states, adapters=[], **how)
-        blocks.append(np.stack(done.traces["pos"]))
-    return peak + np.concatenate(blocks, axis=1) @ root.T
+        found.append(np.stack(done.traces["pos"]))
+    return peak + np.concatenate(found, axis=1) @ root.T

@@ -48,8 +48,10 @@ POLICIES = {
     "always": "always treat",
 }
 FORESEEN_BY = {
-    "cirl": "learnt weights (CIRL)",
-    "averaged": "averaged over the posterior",
+    "cirl": "preferences and habit (CIRL)",
+    "habit": "habit alone",
+    "last_action": "last-action table",
+    "boosting": "gradient boosting",
     "cloning": "behaviour cloning",
     "frequencies": "frequency of each action",
     "chance": "pure chance",
@@ -276,8 +278,12 @@ def _likelihood(result: Result) -> Section | None:
     if found is None:
         return None
     said = {words: getattr(found, name) for name, words in FORESEEN_BY.items()}
-    rows = [[words, signed(one.mean), f"{one.standard_error:.3f}"] for words, one in said.items() if one is not None]
-    table = Table("Log-likelihood", ["policy", "mean", "standard error"], rows)
+    rows = [
+        [words, signed(one.mean, 3), f"{one.standard_error:.3f}", percent(one.accuracy)]
+        for words, one in said.items()
+        if one is not None
+    ]
+    table = Table("Log-likelihood", ["account", "mean", "standard error", "decisions met"], rows)
     says = (
         f"The mean log-probability of {found.decisions} held-out decisions of {found.patients} patients; nearer to "
         "zero is better. Unlike the share of decisions met it also asks how sure each description was. What does not "

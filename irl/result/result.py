@@ -25,6 +25,8 @@ from irl.result.codec import (
 from irl.result.exchange import ExchangeRate
 from irl.result.simulated_habits import SimulatedHabits
 
+BEYOND = 1.645
+"""Standard errors above 0 beyond which a gain is called clear: one of twenty is so by chance alone."""
 RETURN_POLICIES = ("expert", "cirl", "cloning", "random", "never", "always")
 """Whose returns are compared where a simulator is at hand."""
 
@@ -235,30 +237,67 @@ def check_gammas(gammas: Sequence[float]) -> None:
         raise ValueError(f"a discount factor is chosen from two or more, rising and between 0 and 1, got {listed}")
 
 
-class LogLikelihood(Record, frozen=True):
-    """Log-probability of a held-out decision, on average."""
+class Foreseen(Record, frozen=True):
+    """How well held-out decisions are foreseen, on average."""
 
     mean: LogProbability
-    """Nearer to 0 is better; minus the logarithm of the number of actions is pure chance."""
+    """Log-probability of a decision; nearer to 0 is better; minus the logarithm of the number of actions is chance."""
     standard_error: NotNegative
     """With patients as the unit."""
+    accuracy: Share
+    """Of the likeliest action (paper, appendix H)."""
 
 
-class HeldOutLikelihood(Record, frozen=True):
-    """How likely each description of the experts makes what they did in held-out episodes."""
+class Difference(Record, frozen=True):
+    """Log-probability of a decision by one account minus that by another, on average."""
+
+    mean: float
+    standard_error: NotNegative
+    """Of the differences, patient by patient."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is above 0 beyond chance: by chance alone one of twenty would be called so."""
+        return self.mean > BEYOND * self.standard_error
+
+
+class HeldOutLikelihood(Record, frozen=True, kw_only=True):
+    """How well each account of the experts foresees decisions that it was not learnt from."""
 
     decisions: Some
     patients: Some
-    cirl: LogLikelihood
-    """softmax(kappa Q) at the posterior means of weights and kappa."""
-    averaged: LogLikelihood
-    """Chances averaged over posterior draws of weights and kappa."""
-    cloning: LogLikelihood
-    frequencies: LogLikelihood
+    folds: Count
+    """Every patient's decisions were foreseen by what was learnt from the others, in so many parts; 0: of episodes that
+    nothing was learnt from."""
+    beyond_habit: Difference
+    """``cirl`` minus ``habit``: what the outcomes add."""
+    cirl: Foreseen
+    """Preferences and habits: chances averaged over the posterior."""
+    habit: Foreseen
+    """Habit alone; without habits how often each action is taken."""
+    last_action: Foreseen
+    """How often each action followed each other one."""
+    boosting: Foreseen
+    """Gradient boosting on the last observations and actions."""
+    cloning: Foreseen
+    frequencies: Foreseen
     """How often each action was taken in training."""
-    chance: LogLikelihood
-    expert: LogLikelihood | None
+    chance: Foreseen
+    expert: Foreseen | None
     """The simulated experts' own chances, which nobody exceeds but by luck; None where they are not known."""
+
+
+class Sampler(Record, frozen=True):
+    """How far the sample behind weights, kappa and intervals can be trusted."""
+
+    converged: bool
+    """Whether every R-hat is at most 1.01 and every bulk effective size at least 400."""
+    r_hat: dict[str, float]
+    """Of every weight, and of ``kappa``."""
+    effective: dict[str, float]
+    """Bulk effective number of independent draws."""
+    power: Share
+    """Of the likelihood; below 1 where the decisions of one patient depend on each other."""
 
 
 class AgreementOverTime(Record, frozen=True):
@@ -370,14 +409,16 @@ class Result(Document, frozen=True, kw_only=True):
     """Field by field the keys of ``result.json`` (beside ``schema``); numbers are finite, what is unknown is None.
 
     Raises:
-        ValueError: a field has another type, a number is not finite, a length is not d, the weights' L1 norm is not 1
-            within 1e-6, an interval is upside down, or feature names do not agree.
+        ValueError: a field has another type, a number is not finite, a length is not d, a weight lies outside its
+            interval, an interval is upside down, or feature names do not agree.
     """
 
+    verdict: str
+    """Whether outcomes add anything to habit (:func:`irl.result.sentences.verdict`): whether weights mean anything."""
     features: tuple[str, ...]
     """Names of the d outcomes that are weighed (what else was observed is in ``config.columns.features``)."""
     weights: Numbers
-    """``[d]`` reward weights, L1 norm 1."""
+    """``[d]`` reward weights, the posterior median of each; their sizes need not add up to 1, as a single draw's do."""
     intervals: dict[str, Interval]
     """90 % interval of each weight."""
     identified_set: IdentifiedRanges
@@ -402,8 +443,9 @@ class Result(Document, frozen=True, kw_only=True):
     """What was found and repaired when the table was read; None without a table."""
     headline: tuple[str, ...]
     stop: str
-    verdict: str
-    """One word for what the data can tell of the weights (:func:`irl.result.sentences.verdict`)."""
+    identification: str
+    """How far average outcomes and single decisions pin the weights down (:func:`irl.result.sentences.pinned`)."""
+    sampler: Sampler
     episodes: Episodes
     members: tuple[Member, ...]
     """Of an ensemble of outcome models, what each says; empty for a single model."""
@@ -428,15 +470,16 @@ class Result(Document, frozen=True, kw_only=True):
     """What was found of the habits of simulated experts; None where they have none, or none were looked for."""
 
     def check(self) -> None:
-        """Everything is about the same features, and the weights have L1 norm 1."""
+        """Everything is about the same features, and every weight lies in its interval."""
         d = len(self.features)
         require(d > 0 and len(set(self.features)) == d, f"features must be distinct names, got {self.features}")
         for name, values in self._vectors().items():
             require(len(values) == d, f"{name} must be {d} numbers, one per feature, got {len(values)}")
-        norm = sum(abs(weight) for weight in self.weights)
-        require(abs(norm - 1) <= 1e-6, f"weights must have L1 norm 1, got {norm}")
         for name, ranges in (("intervals", self.intervals), ("identified_set.ranges", self.identified_set.ranges)):
             require(set(ranges) == set(self.features), f"{name} must have one [low, high] for each feature")
+        for name, weight in zip(self.features, self.weights, strict=True):
+            low, high = self.intervals[name]
+            require(low <= weight <= high, f"the weight of {name}, {weight}, must lie in its interval")
         unknown = set(self.identified_set.not_identifiable) - set(self.features)
         require(not unknown, f"identified_set.not_identifiable names no feature: {sorted(unknown)}")
         if self.returns is not None:

@@ -1,39 +1,33 @@
-"""What may be said of a run: one word, and sentences that claim no more than the data hold.
+"""What may be said of a run: a verdict, how far weights are pinned down, and sentences that claim no more.
 
-Three things can be in the way. Decisions can be no more than coin tosses or habit, and then no weights explain them.
-Different weights can have the same best policy; average outcomes then leave a whole set of them, and only the chances
-of single decisions can tell more. And the loop's own choice w_K can be nothing but its random start. Beside these, what
-has to be said of outcomes: what a weight is per, what was only seen, and what an expectation leaves out.
+The verdict comes first: do the outcomes weighed say anything of these decisions beyond habit? It rests on decisions
+that nothing was learnt from. Where it is no, weights are no finding. Where it is yes, different weights can still have
+the same best policy: average outcomes then leave a whole set of them, and only the chances of single decisions can tell
+more. And the loop's own choice w_K can be nothing but its random start. Beside these, what has to be said of outcomes:
+what a weight is per, what was only seen, and what an expectation leaves out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy.stats import chi2
 
-from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import Above, Below, KnownOutcome, OutcomeFeature, Outside, read_outcome
 from cirl_gym.types import FloatArray
 from irl.max_margin.loop import MaxMarginResult
 from irl.preferences.identified_set import IdentifiedSet
-from irl.preferences.likelihood import constant_chances, even_log_chances, log_chances, taken_log_probabilities
-from irl.preferences.posterior import PosteriorResult
-from irl.result.result import GammaChoice, TimeWindow
+from irl.preferences.posterior import PosteriorResult, SamplerReport
+from irl.result.result import GammaChoice, HeldOutLikelihood, TimeWindow
 
-Verdict: TypeAlias = Literal[
-    "identified", "by decisions only", "not identified", "no better than habit", "not identifiable"
-]
+Verdict: TypeAlias = Literal["beyond habit", "nothing beyond habit", "not identifiable"]
+Pinned: TypeAlias = Literal["identified", "by decisions only", "not identified"]
 WIDE = 0.2
 """A weight that can vary by more than this is not known."""
-BEYOND_CHANCE = 0.99
-"""Probability with which coin tosses are recognised as such."""
 TRADE_OFF = (
     "A discount factor and weights trade off: a short-sighted expert looks like one who weighs lasting outcomes less. "
     "What each discount factor would have said of the weights is in the table."
@@ -45,63 +39,51 @@ SAME_PATIENTS = (
 )
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Log-likelihoods of the same decisions.
+def verdict(likelihood: HeldOutLikelihood, not_identifiable: Mapping[str, str], d: int) -> Verdict:
+    """Whether the d outcomes explain decisions beyond habit.
 
-    Raises:
-        ValueError: a number is not finite, or there are no decisions.
+    - ``not identifiable``: no outcome's weight can be determined from such data.
+    - ``beyond habit``: decisions that nothing was learnt from are foreseen better with the outcomes than by habit
+      alone, by more than chance (:attr:`irl.result.result.Difference.clear`).
+    - ``nothing beyond habit``: they are not. Then weights are no finding.
     """
-
-    weights: float
-    """Under the best weights and the best kappa, d numbers in all."""
-    chance: float
-    """If every action, of those allowed, were as likely."""
-    habit: float
-    """If actions had the same chances whatever is observed (:func:`irl.preferences.likelihood.constant_chances`)."""
-    decisions: int
-
-    def __post_init__(self) -> None:
-        if not np.isfinite([self.weights, self.chance, self.habit]).all() or self.decisions < 1:
-            raise ValueError(f"Evidence: log-likelihoods of at least one decision must be finite, got {self}")
-
-    @classmethod
-    def of(cls, posterior: PosteriorResult, judged: Batch) -> Evidence:
-        """Of the episodes that the posterior has judged."""
-        chance, habit = (
-            float(taken_log_probabilities(logs, judged).sum())
-            for logs in (even_log_chances(judged), log_chances(constant_chances(judged), judged))
-        )
-        return cls(posterior.best_log_likelihood, chance, habit, judged.n_steps)
-
-    def beyond_chance(self, d: int) -> bool:
-        """Whether a likelihood-ratio test tells the decisions from coin tosses; d - 1 weights are free, and kappa."""
-        return 2 * (self.weights - self.chance) > float(chi2.ppf(BEYOND_CHANCE, d))
+    if len(not_identifiable) == d:
+        return "not identifiable"
+    return "beyond habit" if likelihood.beyond_habit.clear else "nothing beyond habit"
 
 
-def verdict(posterior: PosteriorResult, identified: IdentifiedSet, evidence: Evidence) -> Verdict:
-    """One word for what a run has found.
+def weights_mean_something(word: str) -> bool:
+    """Whether a verdict lets weights be read as a finding."""
+    return word == "beyond habit"
 
-    - ``not identifiable``: decisions look like coin tosses, or no outcome's weight can be determined from such data.
-    - ``no better than habit``: constant chances explain the decisions at least as well as any weights.
+
+def pinned(posterior: PosteriorResult, identified: IdentifiedSet) -> Pinned:
+    """How far the weights are pinned down.
+
     - ``not identified``: some weight varies by more than :data:`WIDE` in the identified set and in its 90 % interval.
     - ``by decisions only``: so it does in the set, but not in the interval, which rests on the model of chances.
     - ``identified``: no weight varies by more in the set.
     """
-    d = len(posterior.mean)
-    if not evidence.beyond_chance(d) or len(identified.not_identifiable) == d:
-        return "not identifiable"
-    if evidence.weights <= evidence.habit:
-        return "no better than habit"
     open_set, open_interval = identified.high - identified.low > WIDE, posterior.high - posterior.low > WIDE
     if (open_set & open_interval).any():
         return "not identified"
     return "by decisions only" if open_set.any() else "identified"
 
 
-def weights_mean_something(word: str) -> bool:
-    """Whether the weights of a run with this verdict say anything of what experts prefer."""
-    return word not in ("no better than habit", "not identifiable")
+def verdict_sentence(word: Verdict, likelihood: HeldOutLikelihood, habits: bool) -> str:
+    """The verdict in plain words, first of all that is said; ``habits``: more than how often each action is taken."""
+    habit = "habit alone" if habits else "how often each action is taken"
+    added, seen = likelihood.beyond_habit, f"{likelihood.decisions} decisions of {likelihood.patients} patients"
+    figures = f"({_signed(added.mean, 3)} in log-likelihood a decision, standard error {added.standard_error:.3f}"
+    figures += f"; {seen} that nothing was learnt from)"
+    if word == "not identifiable":
+        return "Not identifiable: no outcome's weight can be told from such data."
+    if word == "beyond habit":
+        return f"Beyond habit: with these outcomes, decisions are foreseen better than by {habit} {figures}."
+    return (
+        f"Nothing beyond habit: with these outcomes, decisions are not foreseen better than by {habit} {figures}. "
+        "The weights are no finding."
+    )
 
 
 def verdict_sentences(
@@ -111,19 +93,12 @@ def verdict_sentences(
     posterior: PosteriorResult,
     identified: IdentifiedSet,
 ) -> list[str]:
-    """The finding and its limits, by the names of the d outcomes; ``per`` says what one unit of weight i is."""
+    """What was found and its limits, by the names of the d outcomes; ``per`` says what one unit of weight i is."""
     reasons = [f"{name} cannot be judged: {reason}." for name, reason in identified.not_identifiable.items()]
-    if word == "not identifiable":
-        tosses = len(reasons) < len(names)
-        first = "Not identifiable: the decisions cannot be told from coin tosses, so that they say nothing of weights."
-        return [first if tosses else "Not identifiable: no outcome's weight can be told from such data.", *reasons]
+    if not weights_mean_something(word):
+        return reasons
     sentences = []
-    if word == "no better than habit":
-        sentences.append(
-            "Acting with the same chances whatever is observed explains the decisions at least as well as any weights: "
-            "what follows describes outcomes, not what drives decisions."
-        )
-    w, low, high = posterior.mean, posterior.low, posterior.high
+    w, low, high = posterior.median, posterior.low, posterior.high
     order = [int(i) for i in np.argsort(-np.abs(w))]
     clear = [i for i in order if low[i] * high[i] > 0]
     if clear:
@@ -154,15 +129,25 @@ def verdict_sentences(
     return [*sentences, *reasons]
 
 
+def sampler_sentences(sampler: SamplerReport) -> list[str]:
+    """That the sample behind the numbers cannot be trusted, where that is so."""
+    if sampler.converged:
+        return []
+    return [
+        f"The sampler has not converged (R-hat {sampler.r_hat.max():.3f}, effective draws "
+        f"{sampler.effective.min():.0f}): weights and intervals can change when the run is repeated."
+    ]
+
+
 def first_of(said: Sequence[str]) -> str:
     """The first four in words, and how many more there are."""
     more = f" and {len(said) - 4} more" if len(said) > 4 else ""
     return f"{', '.join(said[:4])}{more}"
 
 
-def _signed(value: float) -> str:
-    """Two digits with the sign, which zero has not."""
-    text = f"{value:+.2f}"
+def _signed(value: float, digits: int = 2) -> str:
+    """With the sign, which zero has not."""
+    text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.types import FloatArray
-from irl.checks.metrics import HeldOutConfig, averaged_log_likelihood, held_out_plans
-from irl.preferences.likelihood import per_decision
+from irl.checks.metrics import HeldOutConfig, averaged_log_chances, held_out_plans
+from irl.preferences.likelihood import per_decision, taken_log_probabilities
 from irl.preferences.posterior import PosteriorResult
 from irl.result.result import GammaChoice, GammaTried, check_gammas
 
@@ -38,7 +38,7 @@ def choose_gamma(
     solve: Callable[[float], SolvedGamma],
     gammas: Sequence[float],
     held_out: Batch,
-    width: int | None = None,
+    width: int = HeldOutConfig.width,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[GammaChoice, SolvedGamma]:
     """Solve under each discount factor, judge held-out decisions, take one; what was solved under it comes with it.
@@ -47,7 +47,7 @@ def choose_gamma(
         solve: candidate policies and posterior under a discount factor, from the training decisions.
         gammas: two or more discount factors, rising.
         held_out: episodes that nothing was learnt from but, at most, when to stop training the outcome model.
-        width: of the search along the held-out histories; default: the agent's own.
+        width: of the search along the held-out histories.
         progress: called with (discount factors done, discount factors).
 
     Raises:
@@ -68,7 +68,7 @@ def choose_gamma(
     return choice, solved[list(gammas).index(choice.chosen)]
 
 
-def held_out_log_likelihood(solved: SolvedGamma, batch: Batch, width: int | None = None) -> FloatArray:
+def held_out_log_likelihood(solved: SolvedGamma, batch: Batch, width: int = HeldOutConfig.width) -> FloatArray:
     """Log-likelihood ``[N]`` of each episode's decisions, the chance of each averaged over the posterior.
 
     At the posterior means of weights and kappa alone, weights that are hardly known would be taken at their word, and
@@ -76,7 +76,7 @@ def held_out_log_likelihood(solved: SolvedGamma, batch: Batch, width: int | None
     """
     config = HeldOutConfig(width=width)
     pool = held_out_plans(partial(solved.agent.psi, batch), solved.posterior, batch, config)
-    return averaged_log_likelihood(pool, *solved.posterior.thinned(config.draws))
+    return taken_log_probabilities(averaged_log_chances(pool, solved.posterior, config.draws), batch)
 
 
 def compared(
@@ -93,7 +93,7 @@ def compared(
     for gamma, posterior, own, average in zip(gammas, posteriors, said, mean, strict=True):
         difference, error = per_decision(own - said[best], held_out)
         numbers = (gamma, float(average), min(difference, 0.0), error)
-        weights = tuple(posterior.mean.tolist())
+        weights = tuple(posterior.median.tolist())
         tried.append(GammaTried(*numbers, weights, posterior.intervals, posterior.kappa_mean))
     chosen = max(one.gamma for one in tried if one.tied)
     return GammaChoice(chosen, tuple(tried), held_out.n_steps, len(set(held_out.groups)))

@@ -14,10 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from cirl_gym.data.batch import evenly_spaced_rows
+from cirl_gym.data.features import normalised
 from cirl_gym.types import FloatArray
-from irl.preferences.inference import PosteriorConfig, Psi, near_weights, posterior_of
-from irl.preferences.likelihood import PlanPool, action_log_likelihood
-from irl.preferences.posterior import TAILS, PosteriorResult
+from irl.preferences.inference import PosteriorConfig, Psi, near_weights
+from irl.preferences.likelihood import PlanPool, by_group, taken_log_probabilities
+from irl.preferences.posterior import TAILS, PosteriorResult, normal_posterior, sample_posterior
 from irl.result.result import TimeWindow, WindowChange, WindowWeights, check_starts
 
 FEWEST_DECISIONS, FEWEST_PATIENTS = 50, 10
@@ -69,7 +71,7 @@ def time_windows(
     influence: dict[int, dict[str, FloatArray]] = {}
     for done, i in enumerate(fitted):
         part = _part(pool, spans[i])
-        posteriors[i] = posterior_of(part, signs, config, rng)
+        posteriors[i] = sample_posterior(part, signs, rng)
         influence[i] = patient_influence(part, posteriors[i])
         if progress is not None:
             progress(done + 1, len(fitted))
@@ -79,8 +81,8 @@ def time_windows(
         both = posterior is not None and i - 1 in posteriors
         found = None
         if posterior is not None:
-            kappa = posterior.kappa_mean, (posterior.kappa_low, posterior.kappa_high)
-            found = WindowWeights(tuple(posterior.mean.tolist()), posterior.intervals, *kappa)
+            kappa = posterior.kappa_mean, posterior.kappa_interval
+            found = WindowWeights(tuple(posterior.median.tolist()), posterior.intervals, *kappa)
         return TimeWindow(
             from_=first,
             to=None if end is None else end - 1,
@@ -116,8 +118,13 @@ def window_pool(pool: PlanPool, first: int, end: int | None) -> PlanPool | None:
         ids=tuple(batch.ids[i] for i in going),
         groups=tuple(batch.groups[i] for i in going),
         allowed=None if batch.allowed is None else batch.allowed[going, first:end],
+        # The pool keeps what habits depend on: the action before a window's first is in none of its rows.
+        contexts=(),
+        context_levels=None,
     )
-    return PlanPool(part, np.ascontiguousarray(pool.psi[:, going, first:end]))
+    assert pool.levels is not None
+    psi = np.ascontiguousarray(pool.psi[:, going, first:end])
+    return PlanPool(part, psi, pool.contexts, pool.levels[going, first:end])
 
 
 def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, FloatArray]:
@@ -126,8 +133,10 @@ def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, F
     It is the posterior's covariance of the weights with the patient's log-likelihood (the infinitesimal jackknife for
     posterior means): the first-order form of a bootstrap over patients, for any number of features.
     """
-    draws, kappas = posterior.thinned(_INFLUENCE_DRAWS)
-    said = np.stack([pool.group_log_likelihood(w, kappas[i : i + 1])[0] for i, w in enumerate(draws)])
+    thetas, logits = posterior.thinned(_INFLUENCE_DRAWS)
+    drawn = zip(thetas, logits, strict=True)
+    said = np.stack([by_group(said_of(pool, *each), pool.batch.groups) for each in drawn])
+    draws = np.stack([normalised(theta) for theta in thetas])
     moved = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(draws) - 1, 1)
     names = np.unique(np.asarray(pool.batch.groups))  # the order of group_log_likelihood
     return {str(name): row for name, row in zip(names, moved, strict=True)}
@@ -147,13 +156,13 @@ def change(
        in the other. So each patient's influence on both means is taken together, and its spread over patients is the
        standard error of their difference, however the two depend on each other.
     """
-    ours, theirs = (one.thinned(_COMPARED_DRAWS)[0] for one in (after, before))
-    nothing = np.zeros(len(after.mean))
+    ours, theirs = (one.draws[evenly_spaced_rows(len(one.draws), _COMPARED_DRAWS)] for one in (after, before))
+    nothing = np.zeros(len(after.median))
     patients = sorted({*influence_before, *influence_after})
     both = np.array([influence_after.get(p, nothing) - influence_before.get(p, nothing) for p in patients])
     spread = np.sqrt(len(patients) * both.var(axis=0, ddof=1))
     found = []
-    for i, difference in enumerate(after.mean - before.mean):
+    for i, difference in enumerate(after.median - before.median):
         low, high = np.quantile((ours[:, i, None] - theirs[:, i]).ravel(), TAILS[[0, 2]])
         margin = _NORMAL_TAIL * spread[i]
         # No two weights are further apart than 2.
@@ -183,10 +192,10 @@ def _with_near_plans(
         thin = []
         for span in waiting:
             part = _part(pool, span)
-            rough = posterior_of(part, signs, config.rough(len(signs)), np.random.default_rng(rng.integers(2**63 - 1)))
+            rough = normal_posterior(part, signs, 1, rng)
             pool = pool.extended(psi(rough.mean, config.near_width)[None])
             if gain(part, _part(pool, span), rough) > NEAR_ENOUGH:
-                around = near_weights(rough.mean, signs, config.near_plans, rng)
+                around = near_weights(part, signs, config.near_plans, rng)
                 pool = pool.extended(np.stack([psi(w, config.near_width) for w in around]))
                 thin.append(span)
         waiting = thin
@@ -195,7 +204,11 @@ def _with_near_plans(
 
 def gain(part: PlanPool, exact: PlanPool, posterior: PosteriorResult) -> float:
     """Change of a decision's log-probability that better plans make at the posterior mean, on average."""
-    kappas = np.array([posterior.kappa_mean])
-    q = (part.q(posterior.mean), exact.q(posterior.mean))
-    one, two = (action_log_likelihood(values, part.batch, kappas)[0] for values in q)
+    theta, logits = posterior.theta.mean(axis=0), posterior.logits.mean(axis=0)
+    one, two = (said_of(each, theta, logits) for each in (part, exact))
     return float(np.abs(two - one).sum() / part.batch.n_steps)
+
+
+def said_of(pool: PlanPool, theta: FloatArray, logits: FloatArray) -> FloatArray:
+    """``[N]`` log-likelihood of each episode of a pool."""
+    return taken_log_probabilities(pool.log_chances(theta, logits), pool.batch)

@@ -1,0 +1,141 @@
+"""Cross-fitting over patients: every decision is judged in a world that was fitted to other patients.
+
+In a small table a world model follows the outcomes that it was fitted to, noise and all, and decisions along the same
+histories are then judged by it. With one split into training and held-out patients, much depends on who is where. So the
+patients are divided into parts; for each a world is fitted to all others and solved, and its plans are searched along
+the histories of the part. All decisions are then judged together, by one posterior, and what is said does not depend on
+who happened to be held out. Foreseeing the decisions of a part from the posterior of the others is a cross-validation:
+no decision, and no outcome in the histories that lead to it, has been learnt from.
+
+What the parts share: the plans that are searched near the posterior's mean are chosen by the decisions of all, and the
+worlds along which the others are judged have seen the part's outcomes, though not how they were decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agents.policies.cloning import CloningConfig, fit_cloning
+from agents.successor.agent import SuccessorAgent
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.rules import ActionRules
+from cirl_gym.types import FloatArray, IntArray
+from irl.checks.metrics import ACCOUNTS, averaged_log_chances, simple_accounts
+from irl.preferences.likelihood import PlanPool
+from irl.preferences.posterior import sample_posterior
+
+VALIDATION = 0.15
+"""Share of the other patients by whom a fold's models are chosen, as in the split of a table."""
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """The agents of all folds, and the episodes that are judged.
+
+    Raises:
+        ValueError: there is not one fold for every episode.
+    """
+
+    judged: Batch
+    fold: IntArray
+    """``[N]`` the part that each judged episode is in."""
+    agents: tuple[SuccessorAgent, ...]
+    """Solved in the world that was fitted to all other parts."""
+    train: tuple[Batch, ...]
+    """Of each fold, the other patients' episodes to learn from."""
+    validation: tuple[Batch, ...]
+    """Of each fold, those to choose by."""
+
+    def __post_init__(self) -> None:
+        if self.fold.shape != (len(self.judged),):
+            raise ValueError(f"CrossFit: one fold for each of {len(self.judged)} episodes, got {self.fold.shape}")
+
+    def psi(self, w: FloatArray, width: int | None = None) -> FloatArray:
+        """Successor features ``[N, T, A, d]`` along all judged episodes, of each in the world fitted to the others."""
+        found = np.zeros((*self.judged.actions.shape, self.judged.n_actions, len(w)))
+        for number, agent in enumerate(self.agents):
+            rows = np.flatnonzero(self.fold == number)
+            if len(rows):
+                found[rows] = agent.psi(self.judged.take(rows), w, width)
+        return found
+
+
+def patient_folds(groups: Sequence[str], folds: int, rng: np.random.Generator) -> IntArray:
+    """``[N]`` the part of each episode, those of one patient in the same; parts differ by one patient at most.
+
+    Raises:
+        ValueError: there are fewer than two parts, or fewer patients than parts.
+    """
+    names, member = np.unique(np.asarray(groups), return_inverse=True)
+    if folds < 2 or len(names) < 3 * folds:
+        raise ValueError(f"{len(names)} patients cannot be divided into {folds} parts of three patients or more")
+    part = np.empty(len(names), dtype=np.int64)
+    part[rng.permutation(len(names))] = np.arange(len(names)) % folds
+    return part[member]
+
+
+def cross_fit(
+    everyone: Batch,
+    judged: Batch,
+    folds: int,
+    rng: np.random.Generator,
+    solve: Callable[[int, Batch, Batch], SuccessorAgent],
+) -> CrossFit:
+    """Fit and solve a world for each fold.
+
+    Args:
+        everyone: the episodes of all patients.
+        judged: those whose decisions are judged, some or all of them.
+        folds: number of parts.
+        rng: parts and splits.
+        solve: (fold, training episodes, validation episodes) -> the agent in the world fitted to them.
+
+    Raises:
+        ValueError: there are too few patients.
+    """
+    part = patient_folds(everyone.groups, folds, rng)
+    own = dict(zip(everyone.ids, part.tolist(), strict=True))
+    splits = [everyone.take(part != number).split(VALIDATION, rng) for number in range(folds)]
+    agents = tuple(solve(number, *split) for number, split in enumerate(splits))
+    train, validation = zip(*splits, strict=True)
+    return CrossFit(judged, np.array([own[name] for name in judged.ids]), agents, train, validation)
+
+
+def foreseen_chances(
+    cross: CrossFit,
+    pool: PlanPool,
+    signs: FloatArray,
+    cloning: CloningConfig,
+    rng: np.random.Generator,
+    rules: ActionRules | None,
+) -> dict[str, FloatArray]:
+    """Log-probabilities ``[N, T, A]`` of every judged decision by what was learnt from other patients.
+
+    Args:
+        cross: folds.
+        pool: plans along all judged episodes.
+        signs: ``[d]`` of -1, 0 (free) and 1.
+        cloning: how the copy is trained.
+        rng: posteriors, and the training of the other accounts.
+        rules: what is forbidden, to cloning too.
+
+    Returns:
+        By account, as :func:`irl.checks.metrics.held_out_likelihood` takes them.
+    """
+    found = {name: np.zeros((*cross.judged.actions.shape, pool.batch.n_actions)) for name in ACCOUNTS}
+    for number in np.unique(cross.fold):
+        inside = cross.fold == number
+        others, own = pool.take(~inside), pool.take(inside)
+        posterior = sample_posterior(others, signs, rng, roughly=True)
+        cloned = fit_cloning(cross.train[number], cross.validation[number], cloning, rng, rules=rules).policy
+        said = {
+            "cirl": averaged_log_chances(own, posterior),
+            "cloning": cloned.log_probabilities(own.batch),
+            **simple_accounts(others.batch, own.batch, pool.contexts, rng),
+        }
+        for name, logs in said.items():
+            found[name][inside] = logs
+    return found
