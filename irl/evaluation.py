@@ -272,5 +272,4 @@ def headline(
 def _accuracy_sentence(met: records.Accuracy) -> str:
     beside = f"cloning {met.cloning:.3f}, majority {met.majority:.3f}, last action {met.repeat_last_action:.3f}"
     known = "" if met.ceiling is None else f"; nobody can exceed {met.ceiling:.3f}"
-    text = f"The preferences alone, without habit, meet {met.cirl:.3f} of held-out decisions ({beside}{known})."
-    return text
+    return f"The preferences alone, without habit, meet {met.cirl:.3f} of held-out decisions ({beside}{known})."

@@ -209,7 +209,9 @@ def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorRes
 
 def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """R-hat and bulk effective size ``[d + 1]`` of the weights and kappa, of chains of theta ``[chains, draws, d]``."""
-    from arviz_stats.base import array_stats as stats  # type: ignore[attr-defined]
+    import arviz_stats.base as arviz
+
+    stats: Any = arviz.array_stats
 
     kappa = np.abs(theta).sum(axis=-1, keepdims=True)
     shown = np.concatenate([theta / kappa, kappa], axis=-1)
