@@ -2,7 +2,7 @@
 
 In a small table a world model follows the outcomes that it was fitted to, noise and all, and decisions along the same
 histories are then judged by it. With one split into training and held-out patients, much depends on who is where. So
-the patients are divided into parts; for each a world is fitted to all others and solved, and its plans are searched along
+the patients are divided into parts; for each a world is fitted to all others and solved, and plans are searched along
 the histories of the part. All decisions are then judged together, by one posterior, and what is said does not depend on
 who happened to be held out. Foreseeing the decisions of a part from the posterior of the others is a cross-validation:
 no decision, and no outcome in the histories that lead to it, has been learnt from.

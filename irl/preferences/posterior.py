@@ -209,9 +209,9 @@ def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorRes
 
 def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """R-hat and bulk effective size ``[d + 1]`` of the weights and kappa, of chains of theta ``[chains, draws, d]``."""
-    import arviz_stats.base as arviz
+    from arviz_stats import base
 
-    stats: Any = arviz.array_stats
+    stats: Any = vars(base)["array_stats"]
 
     kappa = np.abs(theta).sum(axis=-1, keepdims=True)
     shown = np.concatenate([theta / kappa, kappa], axis=-1)
