@@ -137,7 +137,7 @@ class Density:
 
     def logits(self, x: FloatArray) -> FloatArray:
         """``[.., C, A]`` logits of habits at coordinates ``[.., n]``, of mean 0 in each level."""
-        contrasts = x[..., self.d :].reshape(*x.shape[:-1], -1, self._contrasts.shape[1])
+        contrasts = x[..., self.d :].reshape(*x.shape[:-1], self.decisions.n_levels, self._contrasts.shape[1])
         return np.asarray(contrasts @ self._contrasts.T)
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:

@@ -155,10 +155,10 @@ def sample_posterior(
     density = density.pruned(peak, covariance, rng)
     root = np.asarray(np.linalg.cholesky(covariance))
     chains = _sampled(density, peak, root, rng, *((_BLOCK // 2, 1) if roughly else (_BLOCK, _BLOCKS)))
-    theta = density.theta(chains)
+    theta, every = density.theta(chains), chains.reshape(-1, density.n)
     return PosteriorResult(
-        theta=theta.reshape(-1, density.d),
-        logits=density.logits(chains).reshape(-1, pool.contexts.size, pool.batch.n_actions),
+        theta=density.theta(every),
+        logits=density.logits(every),
         contexts=pool.contexts,
         sampler=SamplerReport(*convergence(theta), density.power),
     )
