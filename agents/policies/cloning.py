@@ -1,15 +1,18 @@
 """Behaviour cloning with memory: which action the expert would take after this history, learnt as a classification.
 
 The baseline that says how well the expert can be copied without asking what the expert wants. First a ridge logistic
-regression of the action on the last observation and action; then a network with memory, which has to beat it.
+regression of the action on the last observation, the last two actions and how often each was taken so far; then a
+network with memory, which has to beat it.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
@@ -32,7 +35,11 @@ from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, 
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 PREVIOUS_PRIOR = 2.0
-"""Standard deviation of the normal prior on the weights of the previous action."""
+"""Standard deviation of the normal prior on the weights of the actions before."""
+FOLDS = 5
+"""Parts of the patients, each left out once, by which the prior on the covariates' weights is chosen."""
+MOST = 6000
+"""Decisions by which it is chosen, about."""
 
 
 def checked_splits(train: Batch, validation: Batch, rules: ActionRules | None) -> tuple[Batch, Batch]:
@@ -56,42 +63,101 @@ def episode_tensors(scaler: Scaler, batch: Batch, device: str) -> tuple[Tensor, 
     )
 
 
+def with_past(inputs: Tensor, before: Tensor, counts: Tensor) -> Tensor:
+    """What the direct path looks at, ``[.., d + 3 A]``.
+
+    Args:
+        inputs: ``[.., d + A]`` scaled x_t and one-hot a_{t-1}.
+        before: ``[.., A]`` one-hot a_{t-2}.
+        counts: ``[.., A]`` how often each action was taken until then; its shares are looked at.
+    """
+    return torch.cat([inputs, before, counts / counts.sum(dim=-1, keepdim=True).clamp(min=1.0)], dim=-1)
+
+
+def with_past_along(inputs: Tensor, n_actions: int) -> Tensor:
+    """The same ``[N, T, d + 3 A]`` for whole episodes ``[N, T, d + A]``."""
+    previous = inputs[..., -n_actions:]
+    before = torch.cat([torch.zeros_like(previous[:, :1]), previous[:, :-1]], dim=1)
+    return with_past(inputs, before, previous.cumsum(dim=1))
+
+
 @dataclass(frozen=True)
 class LogisticFit:
-    """Logits = inputs . weights + bias, for inputs [scaled x_t, one-hot a_{t-1}]."""
+    """Logits = inputs . weights + bias, for the inputs of :func:`with_past`."""
 
     weights: FloatArray
-    """``[d + A, A]``."""
+    """``[d + 3 A, A]``."""
     bias: FloatArray
     """``[A]``."""
     prior: float
     """Standard deviation of the prior on the covariates' weights; 0: covariates are left out."""
 
 
-def fit_logistic(train: Batch, validation: Batch, scaler: Scaler, priors: tuple[float, ...]) -> LogisticFit:
-    """Fit for every prior on the covariates' weights and choose by the validation log-loss.
+@dataclass(frozen=True)
+class Rows:
+    """Decisions, one a row, whatever batch they come from."""
 
-    The smallest prior within one standard error (paired by episode) of the best is taken: with few patients,
-    covariates have to earn their place beside the habit of going on with the last action. Where the batches say which
-    actions were allowed, each decision is one among those.
+    inputs: FloatArray
+    """``[R, F]``."""
+    targets: IntArray
+    """``[R]`` the actions taken."""
+    allowed: BoolArray
+    """``[R, A]``."""
+    groups: npt.NDArray[np.str_]
+    """``[R]`` whose they are."""
+
+    @classmethod
+    def of(cls, scaler: Scaler, *batches: Batch) -> Rows:
+        """The decisions of batches, one after the other."""
+        inputs, targets, allowed, groups = [], [], [], []
+        for batch in batches:
+            seen = torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1])
+            every = np.ones((*batch.actions.shape, batch.n_actions), dtype=np.bool_)
+            inputs.append(with_past_along(seen, batch.n_actions).numpy()[batch.mask].astype(np.float64))
+            targets.append(batch.actions[batch.mask])
+            allowed.append((every if batch.allowed is None else batch.allowed)[batch.mask])
+            groups.append(np.repeat(np.array(batch.groups), batch.lengths))
+        return cls(*(np.concatenate(parts) for parts in (inputs, targets, allowed, groups)))
+
+    def take(self, rows: BoolArray) -> Rows:
+        """Some of them."""
+        return Rows(self.inputs[rows], self.targets[rows], self.allowed[rows], self.groups[rows])
+
+
+def chosen_prior(rows: Rows, priors: tuple[float, ...]) -> float:
+    """The prior on the covariates' weights under which decisions of other patients are likeliest.
+
+    Patients are left out by turns, a fifth of them at a time; of equals, the smallest prior is taken. Of many decisions
+    a part of the patients is enough.
     """
-    d, n_actions = len(train.features), train.n_actions
-    inputs, targets = sequence_inputs(scaler, train)[:, :-1][train.mask].astype(np.float64), train.actions[train.mask]
-    held_out = sequence_inputs(scaler, validation)[:, :-1].astype(np.float64)
-    allowed = None if train.allowed is None else train.allowed[train.mask]
-    fits, losses = [], []
-    for prior in sorted(priors):
-        spread = np.concatenate([np.full(d, prior), np.full(n_actions, PREVIOUS_PRIOR)])
-        used = spread > 0
-        found, bias = _maximise(inputs[:, used], targets, n_actions, spread[used], allowed)
-        weights = np.zeros((d + n_actions, n_actions))
-        weights[used] = found
-        fits.append(LogisticFit(weights, bias, prior))
-        losses.append(episode_losses(held_out @ weights + bias, validation))
-    means = [loss.mean() for loss in losses]
-    best = losses[int(np.argmin(means))]
-    close = [(loss - best).mean() <= (loss - best).std() / np.sqrt(len(best)) for loss in losses]
-    return fits[close.index(True)]
+    names, patient = np.unique(rows.groups, return_inverse=True)
+    if len(names) < 2:
+        return min(priors)
+    every = max(min(-(-len(patient) // MOST), len(names) // FOLDS), 1)
+    rows, patient = rows.take(patient % every == 0), patient[patient % every == 0] // every
+    folds, losses = patient % FOLDS, np.zeros(len(priors))
+    ascending = sorted(priors)
+    for fold in range(folds.max() + 1):
+        fitted, others = rows.take(folds != fold), rows.take(folds == fold)
+        for i, prior in enumerate(ascending):
+            fit = fit_logistic(fitted, prior)
+            logits = np.where(others.allowed, others.inputs @ fit.weights + fit.bias, -np.inf)
+            logs = logits - logsumexp(logits, axis=1, keepdims=True)
+            losses[i] -= logs[np.arange(len(logs)), others.targets].sum()
+    return ascending[int(losses.argmin())]
+
+
+def fit_logistic(rows: Rows, prior: float) -> LogisticFit:
+    """Weights of largest posterior density; each decision is one among the actions that were allowed."""
+    n_actions = rows.allowed.shape[1]
+    d = rows.inputs.shape[1] - 3 * n_actions
+    spread = np.concatenate([np.full(d, prior), np.full(3 * n_actions, PREVIOUS_PRIOR)])
+    used = spread > 0
+    allowed = None if rows.allowed.all() else rows.allowed
+    found, bias = _maximise(rows.inputs[:, used], rows.targets, n_actions, spread[used], allowed)
+    weights = np.zeros((len(spread), n_actions))
+    weights[used] = found
+    return LogisticFit(weights, bias, prior)
 
 
 def episode_losses(logits: FloatArray, batch: Batch) -> FloatArray:
@@ -159,8 +225,8 @@ class CloningConfig:
 class CloningNetwork(nn.Module):
     """LSTM over [scaled x_t, one-hot a_{t-1}] to logits, beside a direct linear path.
 
-    The linear path starts as a logistic regression on the last observation and action, which is what a table of a few
-    dozen patients can support; the LSTM's part starts at zero.
+    The linear path (of :func:`with_past`) starts as a logistic regression, which is what a table of a few dozen
+    patients can support; the LSTM's part starts at zero.
     """
 
     def __init__(self, n_features: int, n_actions: int, config: CloningConfig) -> None:
@@ -168,19 +234,19 @@ class CloningNetwork(nn.Module):
         self.n_features, self.n_actions, self.config = n_features, n_actions, config
         self.lstm = nn.LSTM(n_features + n_actions, config.hidden, batch_first=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.direct = nn.Linear(n_features + n_actions, n_actions)
+        self.direct = nn.Linear(n_features + 3 * n_actions, n_actions)
         self.remembered = nn.Linear(config.hidden, n_actions, bias=False)
         for parameter in (*self.direct.parameters(), *self.remembered.parameters()):
             nn.init.zeros_(parameter)
 
-    def logits(self, inputs: Tensor, hidden: Tensor) -> Tensor:
-        """``[.., A]`` for inputs ``[.., d + A]`` and the LSTM's outputs ``[.., H]`` after them."""
-        total: Tensor = self.direct(inputs) + self.remembered(self.dropout(hidden))
+    def logits(self, seen: Tensor, hidden: Tensor) -> Tensor:
+        """``[.., A]`` for what the direct path sees ``[.., d + 3 A]`` and the LSTM's outputs ``[.., H]``."""
+        total: Tensor = self.direct(seen) + self.remembered(self.dropout(hidden))
         return total
 
     def sequence_logits(self, inputs: Tensor) -> Tensor:
         """``[N, T, A]`` for whole episodes ``[N, T, d + A]`` from zero states."""
-        return self.logits(inputs, self.lstm(inputs)[0])
+        return self.logits(with_past_along(inputs, self.n_actions), self.lstm(inputs)[0])
 
 
 class CloningPolicy(RecurrentPolicy):
@@ -201,8 +267,15 @@ class CloningPolicy(RecurrentPolicy):
 
     def step(self, inputs: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Logits ``[n, A]`` after one more input, and the states after it."""
-        following = lstm_step(self.network.lstm, inputs, *memory)
-        return self.network.logits(inputs, following[0]), following
+        *states, before, counts = memory
+        previous = inputs[:, -self.n_actions :]
+        counts = counts + previous
+        following = lstm_step(self.network.lstm, inputs, *states)
+        return self.network.logits(with_past(inputs, before, counts), following[0]), (*following, previous, counts)
+
+    def empty(self, n: int) -> list[npt.NDArray[Any]]:
+        """The LSTM's two states, the action before the last one, and how often each was taken."""
+        return [*super().empty(n), *[np.zeros((n, self.n_actions), dtype=np.float32)] * 2]
 
     def draw(self, scores: FloatArray) -> IntArray:
         """Actions ``[n]`` drawn from the softmax of logits, with the policy's own generator."""
@@ -245,6 +318,9 @@ class CloningPolicy(RecurrentPolicy):
             config = {**settings["config"], "training": TrainingConfig(**settings["config"]["training"])}
             network = CloningNetwork(settings["n_features"], settings["n_actions"], CloningConfig(**config))
             scaler = Scaler(arrays.pop("scaler.mean"), arrays.pop("scaler.scale"))
+            weight = arrays["network.direct.weight"]
+            if weight.shape[1] == network.n_features + network.n_actions:  # an earlier version saw one action alone
+                arrays["network.direct.weight"] = np.pad(weight, ((0, 0), (0, 2 * network.n_actions)))
             load_module_arrays(network, {name.removeprefix("network."): array for name, array in arrays.items()})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a whole cloned policy: {error!r}") from error
@@ -263,7 +339,14 @@ class CloningFit:
     prior: float
     """Standard deviation of the prior on the covariates' weights in the logistic regression; 0: not used."""
     accepted: bool
-    """Whether the network beat the logistic regression by more than two standard errors; if not, it was undone."""
+    """Whether the network beat the logistic regression by more than one standard error; if not, it was undone."""
+
+
+def begin_as(network: CloningNetwork, fit: LogisticFit) -> None:
+    """Give the direct path the weights of a logistic regression."""
+    with torch.no_grad():
+        network.direct.weight.copy_(torch.from_numpy(fit.weights.T.astype(np.float32)))
+        network.direct.bias.copy_(torch.from_numpy(fit.bias.astype(np.float32)))
 
 
 def fit_cloning(
@@ -293,21 +376,21 @@ def fit_cloning(
     train, validation = checked_splits(train, validation, rules)
     seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
     scaler = Scaler.from_batch(train)
-    base = fit_logistic(train, validation, scaler, config.priors)
+    own, all_rows = Rows.of(scaler, train), Rows.of(scaler, train, validation)
+    base = fit_logistic(own, chosen_prior(all_rows, config.priors))
     with seeded(seeds[0]):
         network = CloningNetwork(len(train.features), train.n_actions, config)
-    with torch.no_grad():
-        network.direct.weight.copy_(torch.from_numpy(base.weights.T.astype(np.float32)))
-        network.direct.bias.copy_(torch.from_numpy(base.bias.astype(np.float32)))
+    begin_as(network, base)
     start = module_arrays(network)
     inputs, actions, mask, allowed = episode_tensors(scaler, train, config.training.device)
+    seen = with_past_along(inputs, train.n_actions)
     held_out = torch.from_numpy(sequence_inputs(scaler, validation)[:, :-1])
 
     def loss(chosen: Tensor, _share: float) -> Tensor:
         live = mask[chosen]
         # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
         hidden = network.lstm(inputs[chosen])[0][live]
-        logits = network.logits(inputs[chosen][live], hidden)
+        logits = network.logits(seen[chosen][live], hidden)
         logits = only_allowed(logits, None if allowed is None else allowed[chosen][live])
         return cross_entropy(logits, actions[chosen][live])
 
@@ -322,8 +405,9 @@ def fit_cloning(
         network, loss, lambda: float(validation_losses().mean()), len(train), config.training, seeds[1], progress
     )
     gain = before - validation_losses()
-    accepted = bool(gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)))
+    accepted = bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
     if not accepted:
         load_module_arrays(network, start)
+        begin_as(network, fit_logistic(all_rows, base.prior))  # nothing is chosen by the validation episodes any more
     policy = CloningPolicy(network, scaler, np.random.default_rng(seeds[2]), rules)
     return CloningFit(policy, history, base.prior, accepted)

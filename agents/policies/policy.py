@@ -125,6 +125,10 @@ class RecurrentPolicy(ScoringPolicy):
     def __init__(self, scaler: Scaler, n_actions: int, hidden: int, rules: ActionRules | None = None) -> None:
         self.scaler, self.n_actions, self.hidden, self.rules = scaler, n_actions, hidden, rules
 
+    def empty(self, n: int) -> list[npt.NDArray[Any]]:
+        """The memory of n histories before their first observation."""
+        return [np.zeros((n, self.hidden), dtype=np.float32)] * 2 if self.hidden else []
+
     @abstractmethod
     def step(self, inputs: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Scores ``[n, A]`` after one more input ``[n, d + A]``, whatever rules say, and the states after it."""
@@ -140,7 +144,7 @@ class RecurrentPolicy(ScoringPolicy):
         )
         if state is None and self.hidden:
             warn_of_lost_history(name, rows[~begins, d:])
-        memory = [np.zeros((len(rows), self.hidden), dtype=np.float32)] * 2 if self.hidden else []
+        memory = self.empty(len(rows))
         if state is not None and self.hidden:
             memory = [np.where(begins[:, None], np.float32(0), np.asarray(part, dtype=np.float32)) for part in state]
         with torch.inference_mode():

@@ -21,14 +21,18 @@ from agents.policies.cloning import (
     CloningConfig,
     CloningNetwork,
     CloningPolicy,
+    Rows,
+    chosen_prior,
     episode_losses,
     fit_cloning,
     fit_logistic,
+    with_past_along,
 )
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along, observation, rollout
 from cirl_gym.data.rules import read_rules
-from cirl_gym.outcome_models.inputs import Scaler
+from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs
+from cirl_gym.outcome_models.network_files import read_model_file, write_model_file
 from cirl_gym.outcome_models.training import TrainingConfig, seeded
 from cirl_gym.worlds.tumour import TumourWorld
 from irl.preferences.likelihood import taken_log_probabilities
@@ -78,9 +82,9 @@ def everything(n: int, seed: int) -> np.ndarray:
     return observation(rng.normal(size=(n, 2)).astype(np.float32), rng.integers(-1, 3, size=n), 3)
 
 
-def forgotten(n: int) -> tuple[np.ndarray, np.ndarray]:
+def forgotten(n: int) -> tuple[np.ndarray, ...]:
     """The memory of n histories that begin in the middle."""
-    return np.zeros((n, 6)), np.zeros((n, 6))
+    return np.zeros((n, 6)), np.zeros((n, 6)), np.zeros((n, 3)), np.zeros((n, 3))
 
 
 def chances(policy: CloningPolicy, seen: np.ndarray, memory=None) -> np.ndarray:
@@ -135,7 +139,7 @@ def test_actions_are_drawn_with_the_probabilities(policy):
     assert (expected[0] == 0) == (policy.rules is not None)
     best, _ = policy.predict(seen, deterministic=True)
     assert (best == expected.argmax()).all()
-    assert [part.shape for part in state] == [(40_000, 6)] * 2
+    assert [part.shape for part in state] == [(40_000, 6)] * 2 + [(40_000, 3)] * 2
 
 
 def test_drawing_uses_the_policys_own_generator_and_another_shape_is_refused(policy):
@@ -291,7 +295,7 @@ def test_decisions_with_one_possibility_teach_nothing():
 
 def test_constant_chances_come_back_from_what_was_left():
     train, validation = chosen_from_what_is_left(2000, 0), chosen_from_what_is_left(200, 1)
-    found = fit_logistic(train, validation, Scaler.from_batch(train), (0.0,))
+    found = fit_logistic(Rows.of(Scaler.from_batch(train), train, validation), 0.0)
     chances = np.exp(found.bias) / np.exp(found.bias).sum()
     np.testing.assert_allclose(chances, CHANCES, atol=0.03)
     taken = np.bincount(train.actions[train.mask], minlength=3) / train.n_steps
@@ -353,29 +357,79 @@ def test_features_that_mean_something_are_used():
     base = habit(300, 0)
     actions = (base.obs[:, :-1, 2] + 0.3 * rng.normal(size=base.actions.shape) > 0).astype(np.int64)
     batch = replace(base, actions=actions)
-    fit = fit_logistic(
-        batch.take(np.arange(240)), batch.take(np.arange(240, 300)), Scaler.from_batch(batch), (0, 0.3, 3)
-    )
-    assert fit.prior > 0
+    rows = Rows.of(Scaler.from_batch(batch), batch)
+    prior = chosen_prior(rows, (3, 0.3, 0))
+    assert prior > 0
+    fit = fit_logistic(rows, prior)
     assert fit.weights[2, 1] - fit.weights[2, 0] > 2
 
 
 def test_logistic_regression_without_features_is_counting():
     """An action follows itself three times out of four: the log-odds are log 3 but for the (wide) prior."""
-    actions = [[0] * 4 + [1] * 4 + [0]] * 50 + [[1] * 4 + [0] * 4 + [1]] * 50
-    batch = batch_of(*actions)
-    fit = fit_logistic(batch, batch, Scaler.from_batch(batch), (0.0,))
-    odds = fit.weights[2:, 1] - fit.weights[2:, 0] + fit.bias[1] - fit.bias[0]
-    assert odds == pytest.approx([-np.log(3), np.log(3)], abs=0.05)
+    batch = batch_of(*[[0, 0], [0, 0], [0, 0], [0, 1], [1, 1], [1, 1], [1, 1], [1, 0]] * 200)
+    fit = fit_logistic(Rows.of(Scaler.from_batch(batch), batch), 0.0)
+    assert (fit.weights[:2] == 0).all()
+    # With one action behind them the share of it is 1, and there is none before the last.
+    odds = fit.weights[:, 1] - fit.weights[:, 0]
+    assert odds[2:4] + odds[6:8] + fit.bias[1] - fit.bias[0] == pytest.approx([-np.log(3), np.log(3)], abs=0.05)
+
+
+def test_what_the_direct_path_sees_of_the_past():
+    batch = batch_of([1, 1, 0, 1])
+    seen = with_past_along(torch.from_numpy(sequence_inputs(Scaler.from_batch(batch), batch)[:, :-1]), 2)[0, :, 2:]
+    third = pytest.approx(1 / 3)
+    assert seen.tolist() == [
+        [0, 0, 0, 0, 0, 0],
+        [0, 1, 0, 0, 0, 1],
+        [0, 1, 0, 1, 0, 1],
+        [1, 0, 0, 1, third, pytest.approx(2 / 3)],
+    ]
+
+
+def test_the_prior_is_chosen_by_patients_who_were_left_out():
+    """Ten patients of many stays; what is read of a patient says what is done to her, and nothing of others."""
+    rng = np.random.default_rng(0)
+    marks = rng.normal(size=(10, 8))
+    obs = np.broadcast_to(np.repeat(marks, 20, axis=0)[:, None], (200, 4, 8))
+    actions = np.broadcast_to(np.repeat(np.arange(10) % 2, 20)[:, None], (200, 3))
+    batch = cut_off(obs, actions, tuple("abcdefgh"), ("0", "1"))
+    first = replace(batch, lengths=np.ones(200, dtype=np.int64))  # so that no action before tells
+    scaler = Scaler.from_batch(first)
+    assert chosen_prior(Rows.of(scaler, first), (0.0, 1.0)) == 1
+    patients = replace(first, groups=tuple(f"p{i // 20}" for i in range(200)))
+    assert chosen_prior(Rows.of(scaler, patients), (0.0, 1.0)) == 0
+
+
+def test_a_copy_that_an_earlier_version_stored_knows_the_last_action_alone(tmp_path):
+    policy, batch = untrained(None), replace(chosen_from_what_is_left(40, 3), allowed=None)
+    with torch.no_grad():
+        policy.network.direct.weight[:, 5:] = 0
+    policy.save(tmp_path / "new.npz")
+    settings, arrays = read_model_file(tmp_path / "new.npz")
+    arrays["network.direct.weight"] = arrays["network.direct.weight"][:, :5]
+    write_model_file(tmp_path / "old.npz", settings, arrays)
+    old = CloningPolicy.load(tmp_path / "old.npz", np.random.default_rng(0))
+    np.testing.assert_array_equal(old.log_probabilities(batch), policy.log_probabilities(batch))
+
+
+def test_acting_and_judging_see_the_same_past():
+    batch = replace(chosen_from_what_is_left(20, 3), allowed=None)
+    policy, memory = untrained(None), None
+    logs = policy.log_probabilities(batch)
+    for t in range(batch.horizon):
+        before = batch.actions[:, t - 1] if t else np.full(len(batch), -1)
+        scores, memory = policy.act(observation(batch.obs[:, t], before, 3), memory, np.full(len(batch), t == 0))
+        going = batch.mask[:, t]
+        np.testing.assert_allclose(softmax(scores, axis=1)[going], np.exp(logs[going, t]), atol=1e-5)
 
 
 def test_a_doctor_with_a_memory_is_cloned():
-    """The doctor counts the doses of five steps: no logistic regression on the last one can."""
+    """The doctor counts the doses of five steps: no logistic regression on the last two and their shares can."""
     train, validation = confounded(1500)
     config = CloningConfig(training=TrainingConfig(epochs=6, batch_size=64, learning_rate=0.01))
     fit = fit_cloning(train, validation, config, np.random.default_rng(0))
     assert fit.accepted
-    assert fit.history.validation[fit.history.best_epoch] < fit.history.validation[0] - 0.01
+    assert fit.history.validation[fit.history.best_epoch] < fit.history.validation[0] - 0.005
     cloned = rollout(TumourWorld(), fit.policy, 500, np.random.default_rng(0), deterministic=False)
     assert cloned.actions[cloned.mask].mean() == pytest.approx(train.actions[train.mask].mean(), abs=0.03)
     assert cloned.terminated.mean() == pytest.approx(train.terminated.mean(), abs=0.07)
