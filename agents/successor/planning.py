@@ -15,10 +15,10 @@ import numpy as np
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel, foresee
 from cirl_gym.outcome_models.masked import allowed_actions
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
-ActionValues = Callable[[int, Float32Array, FloatArray], FloatArray]
-"""Estimate of Q(h_t, a; w) ``[n, A]`` from t, states ``[n, S]`` and weights ``[n, d]``."""
+ActionValues = Callable[[int, Float32Array, FloatArray], Float32Array]
+"""Estimate of Q(h_t, a; w) ``[n, P, A]`` from t, n times P states ``[n, P, S]`` and weights ``[n, d]``."""
 
 
 class Search(NamedTuple):
@@ -39,6 +39,15 @@ class Search(NamedTuple):
     """Plans that go on after each step; 1 follows the estimate's greedy policy."""
 
 
+class _Step(NamedTuple):
+    """One step of all plans of all searches, ``n`` histories with ``M`` searches of ``K`` plans each."""
+
+    parents: IntArray | None
+    """``[n, M, K]`` which of the step before each plan goes on from; None at the first step."""
+    gained: FloatArray
+    """``[n, M, K, d]`` what the step adds to psi."""
+
+
 def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
     """psi(h_t, a; w) ``[n, A, d]`` of the best plan found that begins with a.
 
@@ -52,9 +61,8 @@ def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatAr
         w: ``[n, d]`` preferences, one per row.
     """
     n, n_actions = len(states), search.model.n_actions
-    beam = np.repeat(states, n_actions, axis=0)[:, None]
-    first: IntArray = np.tile(np.arange(n_actions), n)[:, None]
-    return _best(search, t, beam, first, None, np.repeat(w, n_actions, axis=0)).reshape(n, n_actions, -1)
+    first: IntArray = np.tile(np.arange(n_actions), (n, 1))[..., None]
+    return _best(search, t, states, first, None, w)
 
 
 def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
@@ -63,54 +71,85 @@ def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Fl
 
     All first actions share one search, so that it costs 1 / A of :func:`plan` and fewer plans of each go on.
     """
-    n_actions = search.model.n_actions
-    beam = np.repeat(states[:, None], n_actions, axis=1)
-    first: IntArray = np.tile(np.arange(n_actions), (len(states), 1))
-    allowed = allowed_actions(search.model, states)
-    lost = None if allowed is None else np.where(allowed, 0.0, -np.inf)
-    return _best(search, t, beam, first, lost, w)
+    first: IntArray = np.tile(np.arange(search.model.n_actions), (len(states), 1))[:, None]
+    return _best(search, t, states, first, allowed_actions(search.model, states), w)[:, 0]
 
 
 def _best(
-    search: Search, t: int, beam: Float32Array, actions: IntArray, lost: FloatArray | None, w: FloatArray
+    search: Search, t: int, states: Float32Array, actions: IntArray, possible: BoolArray | None, w: FloatArray
 ) -> FloatArray:
-    """``[rows, d]`` of the best way to go on from plans ``[rows, K, S]`` by actions ``[rows, K]``.
+    """``[n, M, d]`` of the best way to go on from histories ``[n, S]`` by one of the first actions ``[n, M, K]``.
 
-    ``lost`` ``[rows, K]`` is minus infinity for plans that are not allowed and only fill up the width, 0 for others;
-    None: all are allowed.
+    There are M searches from each history. Where ``possible`` ``[n, K]`` is False a plan is not allowed and only fills
+    up the width; None: all are allowed.
     """
-    rows, d = w.shape
-    total, reach = np.zeros((*actions.shape, d)), np.ones(actions.shape)
-    row = np.arange(rows)[:, None]
+    n, searches, plans = actions.shape
+    flat = np.repeat(states, searches * plans, axis=0)
+    lost = None if possible is None else np.where(possible, 0.0, -np.inf)[:, None]
+    score, reach = np.zeros(actions.shape), np.ones(actions.shape)
+    steps: list[_Step] = []
+    parents: IntArray | None = None
+    row = np.arange(n * searches)[:, None]
     for step in range(t, search.horizon):
-        plans = beam.shape[1]
-        flat, taken = beam.reshape(rows * plans, -1), actions.reshape(-1)
+        taken = actions.reshape(-1)
         outcome, end = foresee(search.model, flat, taken)
-        total = total + reach[..., None] * search.feature_map(outcome).reshape(rows, plans, d)
+        gained = reach[..., None] * search.feature_map(outcome).reshape(*reach.shape, -1)
+        score += (gained.reshape(n, -1, w.shape[1]) @ w[:, :, None]).reshape(score.shape)
+        steps.append(_Step(parents, gained))
         if step == search.horizon - 1:
             break
-        reach = reach * search.gamma * (1.0 - end.reshape(rows, plans))
+        reach = reach * (search.gamma * (1.0 - end.reshape(reach.shape)))
         flat = search.model.advance(flat, taken, outcome)
-        values = search.estimate(step + 1, flat, np.repeat(w, plans, axis=0)).reshape(rows, plans, -1)
-        promise = np.einsum("rkd,rd->rk", total, w)[..., None] + reach[..., None] * values
+        values = search.estimate(step + 1, flat.reshape(n, -1, flat.shape[1]), w)
+        n_actions = values.shape[-1]
+        promise = reach[..., None] * values.reshape(*reach.shape, n_actions)
+        promise += score[..., None]
         allowed = allowed_actions(search.model, flat)
         if allowed is not None:
             promise = np.where(allowed.reshape(promise.shape), promise, -np.inf)
             promise = promise if lost is None else promise + lost[..., None]
-        chosen = _largest(promise.reshape(rows, -1), search.width)
-        parents, actions = chosen // values.shape[2], chosen % values.shape[2]
-        beam = flat.reshape(rows, plans, -1)[row, parents]
-        total, reach = total[row, parents], reach[row, parents]
+        promise = promise.reshape(n * searches, -1)
+        chosen = _kept(promise, n_actions, search.width)
+        shape = (n, searches, chosen.shape[1])
+        within, follow = np.divmod(chosen, n_actions)
         if allowed is not None:
-            lost = np.where(np.isneginf(promise.reshape(rows, -1)[row, chosen]), -np.inf, 0.0)
-    values = np.einsum("rkd,rd->rk", total, w)
-    best = (values if lost is None else values + lost).argmax(axis=1)
-    psi: FloatArray = total[np.arange(rows), best]
+            lost = np.where(np.isneginf(promise[row, chosen]), -np.inf, 0.0).reshape(shape)
+        place = within + row * reach.shape[2]
+        flat, score, reach = flat[place.reshape(-1)], score.reshape(-1)[place], reach.reshape(-1)[place]
+        parents, actions, score, reach = (part.reshape(shape) for part in (within, follow, score, reach))
+    best = (score if lost is None else score + lost).argmax(axis=2)
+    return _along(steps, best)
+
+
+def _along(steps: list[_Step], best: IntArray) -> FloatArray:
+    """``[n, M, d]`` psi of the plans that end at ``best`` ``[n, M]`` of the last step, walked back to the first."""
+    place, path = best[..., None], []
+    for step in reversed(steps):
+        path.append(np.take_along_axis(step.gained, place[..., None], axis=2)[:, :, 0])
+        if step.parents is not None:
+            place = np.take_along_axis(step.parents, place, axis=2)
+    psi: FloatArray = path.pop()
+    while path:
+        psi += path.pop()
     return psi
 
 
-def _largest(values: FloatArray, width: int) -> IntArray:
-    """Columns of the ``width`` largest values of each row."""
-    if values.shape[1] <= width:
-        return np.tile(np.arange(values.shape[1]), (len(values), 1))
-    return np.argpartition(-values, width - 1, axis=1)[:, :width].astype(np.int64)
+def _kept(promise: FloatArray, n_actions: int, width: int) -> IntArray:
+    """``[rows, width]`` columns of the plans that go on, of K plans' A ways to go on ``[rows, K A]``.
+
+    First comes the best way to go on from the first plan, which so follows the estimate's greedy policy to the end:
+    of many promises the largest are those that promise too much, and a search that kept only them could end below the
+    policy that it starts from. Then come the largest of the others.
+    """
+    greedy = promise[:, :n_actions].argmax(axis=1)[:, None]
+    if width == 1:
+        return greedy
+    if promise.shape[1] <= width:
+        others = np.tile(np.arange(promise.shape[1] - 1), (len(promise), 1))
+        others += others >= greedy
+        return np.concatenate([greedy, others], axis=1)
+    own = np.take_along_axis(promise, greedy, axis=1)
+    np.put_along_axis(promise, greedy, -np.inf, axis=1)
+    others = np.argpartition(promise, 1 - width, axis=1)[:, 1 - width :]
+    np.put_along_axis(promise, greedy, own, axis=1)
+    return np.concatenate([greedy, others], axis=1)

@@ -105,15 +105,19 @@ class EndLines:
 
     def inputs(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:
         """``[.., F + A]`` for unclipped outcomes and observations ``[.., d]`` and one-hot actions ``[.., A]``."""
-        before = self.scaler(newest)
-        # Outcomes far off the data say no more than those at its edge.
-        predicted = np.clip((raw - self.scaler.mean) / self.scaler.scale, -5.0, 5.0)
-        parts: list[npt.NDArray[np.floating]] = [predicted, np.clip(before, -5.0, 5.0), hot]
+        predicted = raw - self.scaler.mean
+        predicted /= self.scaler.scale
+        parts: list[npt.NDArray[np.floating]] = [predicted, self.scaler(newest), hot]
         for line in (self.low, self.high):
             there = np.isfinite(line)
-            distance = (raw[..., there] - line[there]) / self.noise[there]
-            parts += [np.tanh(distance / width) for width in WIDTHS]
-        return np.concatenate(parts, axis=-1, dtype=np.float32)
+            if there.any():
+                distance = (raw[..., there] - line[there]) / self.noise[there]
+                parts += [np.tanh(distance / width) for width in WIDTHS]
+        inputs: Float32Array = np.concatenate(parts, axis=-1, dtype=np.float32)
+        # Outcomes far off the data say no more than those at its edge.
+        scaled = inputs[..., : 2 * raw.shape[-1]]
+        np.clip(scaled, -5.0, 5.0, out=scaled)
+        return inputs
 
 
 def _line(outcomes: FloatArray, ended: BoolArray, unexplained: BoolArray) -> float:

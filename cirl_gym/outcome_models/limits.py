@@ -48,6 +48,8 @@ def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, cei
     An outcome that cannot fall below its floor is on average above what the law expects near it. Limits ``[d]`` that
     are infinite do not act, and without noise ``[d]`` (standard deviations) this is the clipped expectation.
     """
+    if not (np.isfinite(floor) | np.isfinite(ceiling)).any():
+        return expected
     mean = np.clip(expected, floor, ceiling)
     # Only outcomes near a limit need the integral.
     near = (np.abs(expected - floor) < _FAR * noise) | (np.abs(expected - ceiling) < _FAR * noise)

@@ -75,6 +75,13 @@ class Correction:
         """``[.., A, d]`` what is added to the law under every action, in units of ``scale``."""
         return self.network.correction(torch.from_numpy(self.represented(newest, memory))).numpy()
 
+    @torch.inference_mode()
+    def of_action(self, newest: Float32Array, memory: Float32Array, hot: Float32Array) -> Float32Array:
+        """``[n, d]`` the same under one action each, one-hot ``[n, A]``, for observations ``[n, d]``."""
+        inputs = np.concatenate([self.represented(newest, memory), hot], axis=1)
+        corrections: Float32Array = self.network.outcome(torch.from_numpy(inputs)).numpy()
+        return corrections
+
 
 class LearnedModel:
     """A linear law, and what corrects it, inside the bounds: AR, CRN, RMSN, MB(h) and MB(x).
@@ -125,9 +132,10 @@ class LearnedModel:
         """Expected next observations ``[n, d]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
         rows, memory = self.parts(states)
         raw, newest = self.law.of_action(rows, actions), self.law.window.newest(rows)
+        hot = one_hot(actions, self.n_actions)
         if self.correction is not None:
-            raw = raw + self.unit(newest) * self.correction(newest, memory)[np.arange(len(actions)), actions]
-        return self.spec.expected(raw), self.end.of_action(raw, newest, one_hot(actions, self.n_actions))
+            raw = raw + self.unit(newest) * self.correction.of_action(newest, memory, hot)
+        return self.spec.expected(raw), self.end.of_action(raw, newest, hot)
 
     def raw(self, states: Float32Array) -> FloatArray:
         """Outcomes ``[.., A, d]`` before limits and bounds."""

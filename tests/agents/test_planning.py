@@ -44,8 +44,18 @@ def exact(gamma):
     return estimate
 
 
+def by_plan(estimate):
+    """An estimate ``[n, A]`` of rows ``[n, S]`` as a search asks for it: of P plans a row, with the row's weights."""
+
+    def every(t, plans, w):
+        n, several, size = plans.shape
+        return estimate(t, plans.reshape(-1, size), np.repeat(w, several, axis=0)).reshape(n, several, -1)
+
+    return every
+
+
 def search(rows, w, gamma, width, estimate=nothing, t=0, model=None, horizon=HORIZON):
-    return plan(Search(model or KnownModel(), PHI, estimate, horizon, gamma, width), t, rows, w)
+    return plan(Search(model or KnownModel(), PHI, by_plan(estimate), horizon, gamma, width), t, rows, w)
 
 
 def test_by_hand():
@@ -122,6 +132,15 @@ def test_a_wrong_estimate_hides_plans_but_never_changes_their_value(width):
     assert max(shortfall) > 0.1
 
 
+@pytest.mark.parametrize("width", [2, 3, 8])
+def test_however_wrong_the_estimate_no_search_ends_below_its_greedy_policy(width):
+    rows, w = states(200, seed=8), weights(200)
+    for gamma in (0.5, 1.0):
+        greedy, found = (np.einsum("nad,nd->na", search(rows, w, gamma, k, arbitrary), w) for k in (1, width))
+        assert (found >= greedy - 1e-12).all()
+        assert (found > greedy + 0.1).any()
+
+
 def plain_search(row, w, gamma, width, first):
     """The search for one history and first action, plan by plan."""
     model = KnownModel()
@@ -136,9 +155,13 @@ def plain_search(row, w, gamma, width, first):
             # What is earned, and what is still to come as far as the plan gets there.
             promise = total @ w + reach * arbitrary(step + 1, state, w[None])[0]
             grown += [(promise[following], total, reach, state, following) for following in range(3)]
-        grown.sort(key=lambda plan: -plan[0])
-        plans = [plan[1:] for plan in grown[:width]] if step < HORIZON - 1 else [plan[1:] for plan in grown]
-    return max(total @ w for total, *_ in plans)
+        if step == HORIZON - 1:
+            return max(total @ w for _, total, *_ in grown)
+        # The best way to go on from the first plan stays the first; the others follow by what they promise.
+        greedy = max(grown[:3], key=lambda plan: plan[0])
+        others = sorted((plan for plan in grown if plan is not greedy), key=lambda plan: -plan[0])
+        plans = [plan[1:] for plan in [greedy, *others][:width]]
+    raise AssertionError("the last step returns")
 
 
 @pytest.mark.parametrize("width", [2, 3, 5])
@@ -184,7 +207,7 @@ def test_the_scale_of_the_weights_does_not_matter_and_without_preferences_every_
 @pytest.mark.parametrize("t", [0, 2])
 def test_a_search_that_all_first_actions_share_finds_the_best_of_them(t):
     rows, w = states(12, seed=t, begun=t > 0), weights(12)
-    found = best_plan(Search(KnownModel(), PHI, nothing, HORIZON, 0.5, 3 * ALL), t, rows, w)
+    found = best_plan(Search(KnownModel(), PHI, by_plan(nothing), HORIZON, 0.5, 3 * ALL), t, rows, w)
     apart = search(rows, w, 0.5, ALL, t=t)
     best = np.einsum("nad,nd->na", apart, w).max(axis=1)
     np.testing.assert_allclose(np.einsum("nd,nd->n", found, w), best, atol=1e-6)

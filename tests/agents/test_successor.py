@@ -96,7 +96,8 @@ class TestValues:
         few = batch.take(np.arange(4))
         wide, narrow = agent.psi(few, W), agent.psi(few, W, width=1)
         rows = agent.model.start(few.start)
-        np.testing.assert_array_equal(narrow[:, 0], agent.planned_psi(0, rows, np.tile(W, (4, 1)), width=1))
+        planned = agent.planned_psi(0, rows, np.tile(W, (4, 1)), width=1)
+        np.testing.assert_array_equal(narrow[:, 0], planned.astype(np.float32))
         assert (wide @ W).mean() > (narrow @ W).mean()
 
     def test_the_scale_of_the_weights_does_not_matter_but_for_0(self, agent, batch):
