@@ -157,12 +157,12 @@ class SuccessorConfig:
     gradient_steps: int = 200
     """Gradient steps per stage."""
     batch_size: int = 1024
-    """Histories per gradient step."""
+    """Histories per gradient step where there are two actions; fewer where there are more, each of which learns."""
     learning_rate: float = 3e-3
     """Adam's, falling linearly to zero within each stage."""
     advantage_weight: float = 5.0
     """Differences between actions decide; they are this many times as heavy in the loss as the common level."""
-    width: int = 8
+    width: int = 32
     """Plans that go on in the beam search when acting (in training 1: the greedy policy is followed): so many for each
     first action where there are two. Where there are more, 2 ``width`` plans are shared evenly among them, but 2 at
     least go on for each (:func:`plans_each`)."""
@@ -198,7 +198,7 @@ class SuccessorAgent:
         gamma: float,
         state_mean: Float32Array,
         state_scale: Float32Array,
-        width: int = 8,
+        width: int = 32,
     ) -> None:
         self.model, self.feature_map, self.network, self.gamma = model, feature_map, network, gamma
         self.state_mean, self.state_scale = state_mean, state_scale
@@ -274,12 +274,12 @@ class SuccessorAgent:
                 f"the batch has features {batch.features} and {batch.n_actions} actions, this agent's world model "
                 f"{self.model.features} and {self.model.n_actions}"
             )
-        states, (several, d) = self.model.encode(batch), weights.shape
-        psi = np.zeros((several, len(batch), batch.horizon, self.model.n_actions, d), dtype=np.float32)
+        states, (several, d), n_actions = self.model.encode(batch), weights.shape, self.model.n_actions
+        psi = np.zeros((several, len(batch), batch.horizon, n_actions, d), dtype=np.float32)
         for t in range(batch.horizon):
             alive = np.flatnonzero(batch.mask[:, t])
             own, every = np.repeat(weights, len(alive), axis=0), np.tile(states[alive, t], (several, 1))
-            psi[:, alive, t] = self.planned_psi(t, every, own, width).reshape(several, len(alive), -1, d)
+            psi[:, alive, t] = self.planned_psi(t, every, own, width).reshape(several, len(alive), n_actions, d)
         return psi if given.ndim == 2 else psi[0]
 
     def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import OutcomeModel, foresee
+from cirl_gym.data.rules import among_allowed
 from cirl_gym.outcome_models.masked import allowed_actions
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
@@ -36,7 +37,7 @@ class Search(NamedTuple):
     gamma: float
     """Discount factor."""
     width: int
-    """Plans that go on after each step; 1 follows the estimate's greedy policy."""
+    """Plans that go on after each step, of each search; the estimate's greedy policy is always among them."""
 
 
 class _Step(NamedTuple):
@@ -71,8 +72,12 @@ def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Fl
 
     All first actions share one search, so that it costs 1 / A of :func:`plan` and fewer plans of each go on.
     """
-    first: IntArray = np.tile(np.arange(search.model.n_actions), (len(states), 1))[:, None]
-    return _best(search, t, states, first, allowed_actions(search.model, states), w)[:, 0]
+    allowed = allowed_actions(search.model, states)
+    values = among_allowed(search.estimate(t, states[:, None], w)[:, 0], allowed)
+    # What the estimate takes for best comes first, and so is followed by its greedy policy.
+    first: IntArray = np.argsort(-values, axis=1, kind="stable")
+    possible = None if allowed is None else np.take_along_axis(allowed, first, axis=1)
+    return _best(search, t, states, first[:, None], possible, w)[:, 0]
 
 
 def _best(
@@ -114,9 +119,9 @@ def _best(
         within, follow = np.divmod(chosen, n_actions)
         if allowed is not None:
             lost = np.where(np.isneginf(promise[row, chosen]), -np.inf, 0.0).reshape(shape)
-        place = within + row * reach.shape[2]
+        place = (within + row * reach.shape[2]).reshape(shape)
         flat, score, reach = flat[place.reshape(-1)], score.reshape(-1)[place], reach.reshape(-1)[place]
-        parents, actions, score, reach = (part.reshape(shape) for part in (within, follow, score, reach))
+        parents, actions = within.reshape(shape), follow.reshape(shape)
     best = (score if lost is None else score + lost).argmax(axis=2)
     return _along(steps, best)
 
@@ -141,15 +146,16 @@ def _kept(promise: FloatArray, n_actions: int, width: int) -> IntArray:
     of many promises the largest are those that promise too much, and a search that kept only them could end below the
     policy that it starts from. Then come the largest of the others.
     """
-    greedy = promise[:, :n_actions].argmax(axis=1)[:, None]
+    greedy: IntArray = promise[:, :n_actions].argmax(axis=1)[:, None]
+    others: IntArray
     if width == 1:
         return greedy
     if promise.shape[1] <= width:
         others = np.tile(np.arange(promise.shape[1] - 1), (len(promise), 1))
         others += others >= greedy
-        return np.concatenate([greedy, others], axis=1)
-    own = np.take_along_axis(promise, greedy, axis=1)
-    np.put_along_axis(promise, greedy, -np.inf, axis=1)
-    others = np.argpartition(promise, 1 - width, axis=1)[:, 1 - width :]
-    np.put_along_axis(promise, greedy, own, axis=1)
+    else:
+        own = np.take_along_axis(promise, greedy, axis=1)
+        np.put_along_axis(promise, greedy, -np.inf, axis=1)
+        others = np.argpartition(promise, 1 - width, axis=1)[:, 1 - width :]
+        np.put_along_axis(promise, greedy, own, axis=1)
     return np.concatenate([greedy, others], axis=1)

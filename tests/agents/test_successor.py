@@ -250,7 +250,7 @@ def test_mu_of_a_part_is_corrected_by_what_the_network_says_of_all():
 def test_a_part_of_the_starts_says_nearly_what_all_say(w):
     """Patients differ more than network and search do; where they do not (side effects here), nothing is lost."""
     parameters = TumourParameters(horizon=6)
-    agent = tumour_agent(parameters, config=replace(TINY, gradient_steps=100))
+    agent = tumour_agent(parameters, config=replace(TINY, gradient_steps=100, width=32))
     starts = draw_start(parameters, 1000, np.random.default_rng(3)).astype(np.float32)
     whole = agent.mu(w, starts)
     errors = np.array(
@@ -434,7 +434,7 @@ def test_with_and_without():
 @pytest.mark.parametrize("width", [27, 81])
 def test_with_room_for_every_plan_the_best_allowed_one_is_found(width):
     rows, w = starts(), weights(20)
-    search = Search(MODEL, PHI, lambda t, s, _: np.zeros((len(s), 3)), HORIZON, GAMMA, width)
+    search = Search(MODEL, PHI, lambda t, s, _: np.zeros((*s.shape[:2], 3)), HORIZON, GAMMA, width)
     psi = plan(search, 0, MODEL.start(rows), w)
     np.testing.assert_allclose(np.einsum("nad,nd->na", psi, w), exact(rows, w), atol=1e-6)
 

@@ -152,7 +152,7 @@ class TestLearning:
             rows = states(60, seed=3, begun=t > 0)
             best = [best_plans(plain_state(row), steps, 0.5, weight) for row, weight in zip(rows, w, strict=True)]
             exact = np.einsum("nad,nd->na", best, w)
-            values = agent.values(t, rows, w)
+            values = agent.values(t, rows[:, None], w)[:, 0]
             assert exact.std() > 0.3
             assert np.sqrt(np.mean((values - exact) ** 2)) < 0.07
             chosen = exact[np.arange(60), values.argmax(axis=1)]
