@@ -126,7 +126,7 @@ class FitConfig:
             outcome=OutcomeModelConfig.quick(),
             agent=quick_agent(self.agent),
             cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=8)),
-            posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=3, near_width=16),
+            posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=3),
             rounds=15,
             starts=100,
             histories=replace(HistoryTrainingConfig(), iterations=300),

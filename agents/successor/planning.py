@@ -119,7 +119,7 @@ def _best(
         within, follow = np.divmod(chosen, n_actions)
         if allowed is not None:
             lost = np.where(np.isneginf(promise[row, chosen]), -np.inf, 0.0).reshape(shape)
-        place = (within + row * reach.shape[2]).reshape(shape)
+        place = (within + row * (promise.shape[1] // n_actions)).reshape(shape)
         flat, score, reach = flat[place.reshape(-1)], score.reshape(-1)[place], reach.reshape(-1)[place]
         parents, actions = within.reshape(shape), follow.reshape(shape)
     best = (score if lost is None else score + lost).argmax(axis=2)

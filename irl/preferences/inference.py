@@ -34,13 +34,15 @@ class PosteriorConfig:
     plans: int = 16
     """Weights, spread over what signs allow, whose optimal plans form the first pool; per outcome beyond two one more
     quarter."""
+    spread_width: int = 8
+    """Width of the search for these, which need only be good enough to show where the decisions point."""
     near_plans: int = 4
     """Weights drawn from the posterior as it looks so far, whose plans are added, in each of two rounds."""
     near_width: int = 32
     """Width of the search for these, where it decides how exact Q is."""
 
     def __post_init__(self) -> None:
-        if min(self.decisions, self.plans, self.near_plans, self.near_width) < 1:
+        if min(self.decisions, self.plans, self.spread_width, self.near_plans, self.near_width) < 1:
             raise ValueError(f"PosteriorConfig: every number must be at least 1, got {self}")
 
 
@@ -82,7 +84,7 @@ def plan_pool(
                 progress(next(done), len(spread) + _NEAR_ROUNDS * config.near_plans)
         return np.stack(found)
 
-    pool = PlanPool(batch, searched(spread, None), contexts)
+    pool = PlanPool(batch, searched(spread, config.spread_width), contexts)
     for _ in range(_NEAR_ROUNDS):
         pool = pool.extended(searched(near_weights(pool, signs, config.near_plans, rng), config.near_width))
     return pool

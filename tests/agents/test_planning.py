@@ -216,6 +216,13 @@ def test_a_search_that_all_first_actions_share_finds_the_best_of_them(t):
         assert np.abs(plans - psi).max(axis=1).min() < 1e-6
 
 
+def test_a_search_that_keeps_one_plan_follows_the_greedy_policy_from_the_first_action_on():
+    rows, w = states(40, seed=9, begun=False), weights(40)
+    found = best_plan(Search(KnownModel(), PHI, by_plan(arbitrary), HORIZON, 0.5, 1), 0, rows, w)
+    each = search(rows, w, 0.5, 1, arbitrary)
+    np.testing.assert_allclose(found, each[np.arange(40), arbitrary(0, rows, w).argmax(axis=1)], atol=1e-12)
+
+
 def network(**changes):
     sizes = {"n_inputs": 3, "n_features": 2, "n_actions": 2, "gamma": 0.5, "horizon": 4, "hidden": (8,)}
     return StagedNetwork(**{**sizes, **changes})
@@ -329,7 +336,7 @@ def test_outcomes_of_the_actions_are_planned_exactly():
         rows = states(12, seed=3, begun=begun)
         previous = np.eye(3)[rows[:, 2].astype(int) - 1] * begun
         beam = np.concatenate([rows, previous], axis=1, dtype=np.float32)
-        psi = plan(Search(model, phi, nothing, HORIZON, gamma, ALL), 0, beam, drawn)
+        psi = plan(Search(model, phi, by_plan(nothing), HORIZON, gamma, ALL), 0, beam, drawn)
         for row, w, found in zip(rows, drawn, psi, strict=True):
             for first in range(3):
                 tails = itertools.product(range(3), repeat=HORIZON - 1)

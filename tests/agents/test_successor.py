@@ -17,7 +17,7 @@ from small_agents import TINY, exact_agent, known_agent, known_problem, tumour_a
 
 import agents.successor.agent
 from agents.as_printed.learning import rolled_out_mu
-from agents.successor.agent import SuccessorAgent
+from agents.successor.agent import SuccessorAgent, plans_each
 from agents.successor.planning import Search, best_plan, plan
 from agents.successor.training import RandomRates, fit_successor
 from cirl_gym import Batch, CounterfactualWorld, TumourParameters, rollout
@@ -91,6 +91,28 @@ class TestValues:
         for i in range(2):
             np.testing.assert_allclose(psi[i], known.planned_psi(0, rows[:1], w[i : i + 1])[0], atol=1e-6)
         assert np.abs(psi[0] - psi[1]).max() > 0.1
+
+    @pytest.mark.parametrize("width", [1, 3, None])
+    def test_psi_of_several_weights_is_that_of_each(self, agent, batch, width):
+        several, few = np.array([[-0.3, -0.7], [-2.0, 0.0], [-0.5, -0.5]]), batch.take(np.arange(6))
+        psi = agent.psi(few, several, width)
+        assert psi.dtype == np.float32
+        # Other rows beside a row move the network's values by their last bits; another plan is then as good.
+        for w, found in zip(several, psi, strict=True):
+            np.testing.assert_allclose(found @ w, agent.psi(few, w, width) @ w, atol=1e-5)
+
+    def test_values_are_w_psi_of_the_network_for_any_number_of_plans(self, known):
+        rng = np.random.default_rng(6)
+        plans, w = rng.normal(size=(5, 7, 3)).astype(np.float32), rng.normal(size=(5, 2))
+        values = known.values(1, plans, w)
+        psi = known.network_psi(1, plans.reshape(35, 3), np.repeat(w, 7, axis=0)).reshape(5, 7, 3, 2)
+        np.testing.assert_allclose(values, np.einsum("npad,nd->npa", psi, w), atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("width", "n_actions", "each"), [(32, 2, 32), (32, 3, 21), (32, 25, 2), (8, 4, 4), (1, 25, 1), (4, 1, 4)]
+    )
+    def test_plans_are_shared_among_first_actions_but_two_go_on_for_each(self, width, n_actions, each):
+        assert plans_each(width, n_actions) == each
 
     def test_the_width_of_the_search_can_be_chosen(self, agent, batch):
         few = batch.take(np.arange(4))

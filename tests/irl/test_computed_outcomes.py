@@ -309,7 +309,7 @@ def agent() -> SuccessorAgent:
 
 def search(feature_map: FeatureMap, w: np.ndarray) -> np.ndarray:
     def nothing(t, rows, _):
-        return np.zeros((len(rows), 3))
+        return np.zeros((*rows.shape[:2], 3))
 
     found = states(20, seed=3)
     weights = np.tile(w, (len(found), 1))
