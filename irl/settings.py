@@ -189,7 +189,9 @@ class DemoConfig:
     def quick(self) -> DemoConfig:
         """A first look in a fraction of the time."""
         episodes = min(self.episodes, 2000)
-        return replace(self, episodes=episodes, test_episodes=200, expert=quick_agent(self.expert), fit=self.fit.quick())
+        return replace(
+            self, episodes=episodes, test_episodes=200, expert=quick_agent(self.expert), fit=self.fit.quick()
+        )
 
 
 @dataclass(frozen=True)

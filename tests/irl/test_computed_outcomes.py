@@ -303,7 +303,7 @@ def agent() -> SuccessorAgent:
     """For the two weights of y alone, -1 and +1, with room for every plan."""
     problem = known_problem(feature_map=Y, weights=uniform_weights([0]))
     trained = fit_successor(problem, TINY, np.random.default_rng(0))
-    trained.width = 27
+    trained.width = 81
     return trained
 
 
