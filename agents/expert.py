@@ -32,7 +32,8 @@ from cirl_gym.worlds.tumour import N_ACTIONS, TumourParameters, TumourWorld
 EXPERT = SuccessorConfig(weights_per_history=1)
 """How experts are trained; they plan as widely as any agent. An expert whose plans fall short does not act as its
 weights say: with a width of 8 the values are short of the optimum by about .009 for (-.3, -.7) at gamma .99, nearly
-1 / kappa for kappa = 100, and the weights that explain its decisions best are others, by up to .01; with 32 by .0004."""
+1 / kappa for kappa = 100, and the weights that explain its decisions best are others, by up to .01; with 32 by
+.0004."""
 
 
 @dataclass(frozen=True)
