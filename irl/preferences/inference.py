@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import allowed_faces, arc_weights, draw_weights
@@ -15,7 +16,7 @@ from cirl_gym.types import FloatArray
 from irl.preferences.likelihood import NO_CONTEXTS, PlanPool
 from irl.preferences.posterior import PosteriorResult, normal_posterior, sample_posterior
 
-Psi = Callable[[FloatArray, int | None], FloatArray]
+Psi = Callable[[FloatArray, int | None], npt.NDArray[np.floating]]
 """(w ``[d]``, width of the search or None) -> psi ``[N, T, A, d]`` along the histories that are judged."""
 
 _NEAR_ROUNDS = 2
@@ -91,7 +92,7 @@ def plan_pool(
 
 
 def judged_preferences(
-    psi: Callable[[Batch, FloatArray, int | None], FloatArray],
+    psi: Callable[[Batch, FloatArray, int | None], npt.NDArray[np.floating]],
     train: Batch,
     signs: FloatArray,
     config: PosteriorConfig,
