@@ -35,11 +35,13 @@ from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
 from irl.pipeline import Fit, Simulated, Study
 from irl.preferences.inference import judged_episodes
-from irl.preferences.posterior import SamplerReport
+from irl.preferences.likelihood import PlanPool
+from irl.preferences.posterior import SamplerReport, sample_posterior
 from irl.result import result as records
 from irl.result import sentences
 from irl.result.exchange import exchange_rates
 from irl.result.result import Result
+from irl.result.simulated_habits import SimulatedHabits, WithoutHabits, habit_logits
 
 _WATCHED = 25
 """Held-out episodes on which the policy of every round is watched."""
@@ -100,6 +102,20 @@ def _returns(found: Fit, simulated: Simulated, episodes: int, seed: int) -> dict
         earned = simulated_returns(policy, simulated.parameters, feature_map, simulated.expert.w, seed, episodes)
         estimates[name] = records.Estimate(*mean_and_error(earned))
     return estimates
+
+
+def _simulated_habits(study: Study, found: Fit, simulated: Simulated) -> SimulatedHabits | None:
+    """What was found of the experts' habits, beside what the paper's model says of the same decisions; None without."""
+    expert, posterior = simulated.expert, found.posterior
+    if expert.habit is None or posterior.contexts != expert.habit.contexts:
+        return None
+    bare = PlanPool(found.pool.batch, found.pool.psi)
+    without = sample_posterior(bare, study.signs, study.rng("weights"))
+    return SimulatedHabits(
+        logits=habit_logits(expert.habit.logits, posterior.logits),
+        kappa=expert.kappa,
+        without=WithoutHabits(_numbers(without.median), without.intervals, without.kappa_mean, without.kappa_interval),
+    )
 
 
 def judged(
@@ -171,6 +187,7 @@ def judged(
         table=None if table is None else dict(table),
         headline=headline(found, word, likelihood, met, truth, allowed),
         exchange_rates=exchange_rates(phi, posterior.draws),
+        simulated_habits=None if simulated is None else _simulated_habits(study, found, simulated),
         stop=found.loop.stop,
         identification=sentences.pinned(posterior, identified),
         sampler=recorded_sampler(names, posterior.sampler),

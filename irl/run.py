@@ -19,6 +19,7 @@ import numpy.typing as npt
 from agents.expert import Expert, simulated_habit, simulator_model
 from agents.successor.agent import SuccessorAgent, SuccessorPolicy
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.habits import Contexts, Habit
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules, rules_for
 from cirl_gym.files import read_arrays, read_json, write_arrays, write_json, write_text
@@ -162,8 +163,28 @@ class Run:
 
     @property
     def policy(self) -> SuccessorPolicy:
-        """What the preferences that were found would do by themselves: optimal in the world model, no mistakes."""
-        return self.agent.policy(self.reward.weights)
+        """What the preferences alone would do: optimal in the world model, without mistakes and habits."""
+        return self.agent.policy(self._choice_model[0])
+
+    @property
+    def predicted_experts(self) -> SuccessorPolicy:
+        """What the experts are predicted to do: preferences, mistakes and habits together.
+
+        Drawn with its chances where ``deterministic=False``, else what is most likely. Habits that depend on columns of
+        a table are taken at the mean of their levels, since no policy sees such columns.
+        """
+        theta, habit = self._choice_model
+        return self.agent.policy(theta, float(np.abs(theta).sum()), habit=habit)
+
+    @cached_property
+    def _choice_model(self) -> tuple[FloatArray, Habit | None]:
+        """Posterior means: kappa w ``[d]``, and habits where they were looked for (``posterior.npz``)."""
+        with self.whole():
+            draws = _load_draws(self.folder / "posterior.npz")
+            theta: FloatArray = (draws["kappa_draws"][:, None] * draws["draws"]).mean(axis=0)
+            # A run of an earlier version knew of no habits.
+            contexts = Contexts.of(self.train, self.settings["fit"].get("habit", ()))
+            return theta, Habit(contexts, draws["logits"].mean(axis=0)) if contexts.names else None
 
     @cached_property
     def parameters(self) -> TumourParameters:
@@ -232,9 +253,7 @@ class Run:
         return Preferences(
             run=str(self.folder),
             feature_map=learned.feature_map,
-            weights=np.asarray(learned.weights, dtype=np.float64),
             draws=draws["draws"],
-            bootstrap=draws.get("bootstrap"),
             gamma=chosen["chosen"] if isinstance(chosen, Mapping) else given,
             signs=dict(signs) if isinstance(signs, Mapping) else {},
             verdict=str(result["verdict"]),

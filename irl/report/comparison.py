@@ -144,7 +144,7 @@ def report_of_comparison(found: Comparison, folder: Path | None = None) -> Repor
         [name, *map(signed, (one.a, one.b, one.difference)), span(one.interval), f"{one.above_zero:.3f}"]
         for name, one in found.differences.items()
     ]
-    table = Table("Weights (sizes add up to 1), and A's minus B's", head, content)
+    table = Table("Weights, and A's minus B's", head, content)
     written = [] if folder is None else [Line(f"Written to {folder}: comparison.json")]
     shown: tuple[Shown, ...] = (*([] if found.meaningless else [table]), *found.notes, *written)
     verdicts = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irl.report.section import Section, Table, explained, short, signed, span
+from irl.report.section import NO_BREAK, Section, Table, explained, short, signed, span
 from irl.result.result import Result
 
 _NAMES = {"repeat": "repeating the action before", "treat": "treating"}
@@ -24,14 +24,14 @@ def simulated_habits_section(result: Result) -> Section | None:
     without = found.without
     each = zip(result.features, result.true_weights, result.weights, without.weights, without.intervals, strict=True)
     rows = [
-        [name, *map(signed, (truth, own)), span(result.intervals[name]), signed(other), span(interval)]
+        [name, signed(truth), _with(signed(own), span(result.intervals[name])), _with(signed(other), span(interval))]
         for name, truth, own, other, interval in each
     ]
     if result.kappa is not None:
-        kappas = (short(result.kappa.mean), _between(result.kappa.interval))
-        rows.append(["kappa", short(found.kappa), *kappas, short(without.kappa), _between(without.kappa_interval)])
-    head = ["feature", "truth", "with habits", "90 % interval", "without", "90 % interval"]
-    weights = Table("Weights with and without habits in the model", head, rows)
+        kappas = ((result.kappa.mean, result.kappa.interval), (without.kappa, without.kappa_interval))
+        rows.append(["kappa", short(found.kappa), *(_with(short(mean), _between(ends)) for mean, ends in kappas)])
+    head = ["feature", "truth", "with habits", "without"]
+    weights = Table("Weights with and without habits in the model (90 % interval)", head, rows)
     shows = (
         "The simulated experts have habits beside preferences: logits of repeating the action before and of treating, "
         "which are added to kappa Q. The first table sets them beside what was found; the second sets the weights "
@@ -51,4 +51,8 @@ def simulated_habits_section(result: Result) -> Section | None:
 
 
 def _between(interval: tuple[float, float]) -> str:
-    return f"{short(interval[0])} to {short(interval[1])}"
+    return NO_BREAK.join((short(interval[0]), "to", short(interval[1])))
+
+
+def _with(value: str, interval: str) -> str:
+    return f"{value}{NO_BREAK}({interval})"

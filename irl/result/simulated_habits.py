@@ -12,7 +12,7 @@ import numpy as np
 from cirl_gym.types import FloatArray
 from irl.result.codec import Interval, Numbers, Record, require
 
-TAILS = (0.05, 0.95)
+TAILS = (0.05, 0.5, 0.95)
 LOGITS = ("repeat", "treat")
 """Of what a simulated expert has a logit."""
 
@@ -22,7 +22,7 @@ class HabitLogit(Record, frozen=True):
 
     true: float
     found: float
-    """Posterior mean."""
+    """Posterior median."""
     interval: Interval
     """90 % interval."""
 
@@ -63,19 +63,20 @@ class SimulatedHabits(Record, frozen=True):
         require(set(self.logits) == set(LOGITS), f"simulated_habits: logits must be of {', '.join(LOGITS)}")
 
 
-def habit_logits(true: tuple[float, float], draws: FloatArray) -> dict[str, HabitLogit]:
-    """The logits of a habit beside what draws ``[M, 3, 2]`` of a fitted one, by the action before, say of them.
+def habit_logits(true: FloatArray, draws: FloatArray) -> dict[str, HabitLogit]:
+    """The logits of a habit ``[3, 2]`` beside what draws ``[M, 3, 2]`` of a fitted one say of them.
 
     Raises:
         ValueError: the draws are of another shape.
     """
     if draws.ndim != 3 or draws.shape[1:] != (3, 2) or len(draws) == 0:
         raise ValueError(f"draws of a habit of two actions by the action before must be [M, 3, 2], got {draws.shape}")
-    treated = draws[..., 1] - draws[..., 0]
-    after = treated[:, 1:]
-    found = np.stack([(after[:, 1] - after[:, 0]) / 2, after.mean(axis=1)], axis=1)
-    low, high = np.quantile(found, TAILS, axis=0)
-    return {
-        name: HabitLogit(true[i], float(found[:, i].mean()), (float(low[i]), float(high[i])))
-        for i, name in enumerate(LOGITS)
-    }
+    simulated, found = _repeat_and_treat(true), _repeat_and_treat(draws)
+    low, middle, high = np.quantile(found, TAILS, axis=0).tolist()
+    return {name: HabitLogit(float(simulated[i]), middle[i], (low[i], high[i])) for i, name in enumerate(LOGITS)}
+
+
+def _repeat_and_treat(logits: FloatArray) -> FloatArray:
+    """``[.., 2]`` of repeating and of treating, of habits ``[.., 3, 2]``."""
+    treated = logits[..., 1:, 1] - logits[..., 1:, 0]
+    return np.stack([(treated[..., 1] - treated[..., 0]) / 2, treated.mean(axis=-1)], axis=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,16 +33,12 @@ class Preferences:
     """What it is called in a message: its folder."""
     feature_map: FeatureMap
     """The d features that are weighed, and the ranges that a weight is per."""
-    weights: FloatArray
-    """``[d]`` reported weights, L1 norm 1."""
     draws: FloatArray
     """``[M, d]`` posterior draws, L1 norm 1."""
-    bootstrap: FloatArray | None = None
-    """``[B, d]`` posterior means under drawn sets of patients, where the posterior has them."""
     gamma: float | None = None
     """Discount factor of the run; None where it does not say."""
     signs: Mapping[str, int] = field(default_factory=dict)
-    verdict: str = "identified"
+    verdict: str = "beyond habit"
     """What the run says of its weights (:mod:`irl.result.sentences`)."""
     table: str | None = None
     """SHA-256 of the table's content (:func:`cirl_gym.tables.sheet.checksum`); None: simulated, or not known."""
@@ -50,24 +46,15 @@ class Preferences:
     """Ids of the patients whose episodes the run has kept; None: simulated, whose numbers mean nothing, or not kept."""
 
     def __post_init__(self) -> None:
-        d = len(self.feature_map.features)
-        for name, values in (("weights", self.weights[None]), ("draws", self.draws), ("bootstrap", self.bootstrap)):
-            if values is None:
-                continue
-            if values.ndim != 2 or values.shape[1] != d or len(values) == 0 or not np.isfinite(values).all():
-                raise ValueError(f"{self.run}: {name} must be rows of {d} finite numbers, got shape {values.shape}")
-            if not (np.abs(values).sum(axis=1) > 0).all():
-                raise ValueError(f"{self.run}: {name} must not be zero in every feature")
-
-    def mapped(self, feature_map: FeatureMap, convert: Callable[[FloatArray], FloatArray]) -> Preferences:
-        """The same preferences for other ranges or another order of features; ``convert`` takes ``[.., d]`` weights."""
-        bootstrap = None if self.bootstrap is None else convert(self.bootstrap)
-        weights, draws = convert(self.weights), convert(self.draws)
-        return replace(self, feature_map=feature_map, weights=weights, draws=draws, bootstrap=bootstrap)
+        d, draws = len(self.feature_map.features), self.draws
+        if draws.ndim != 2 or draws.shape[1] != d or len(draws) == 0 or not np.isfinite(draws).all():
+            raise ValueError(f"{self.run}: draws must be rows of {d} finite numbers, got shape {draws.shape}")
+        if not (np.abs(draws).sum(axis=1) > 0).all():
+            raise ValueError(f"{self.run}: draws must not be zero in every feature")
 
 
 class Difference(Record, frozen=True):
-    """One feature's weight in both runs, on one scale, and a - b."""
+    """One feature's weight in both runs, the medians of its draws on one scale, and a - b."""
 
     a: float
     b: float
@@ -119,8 +106,7 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
     The two runs are taken as independent: patients of one are not patients of the other, which is refused for two runs
     of one table, and said where ids of patients are in both. A weight is per range of its
     feature, so both runs are first brought to ranges that hold both runs' (:func:`on_scale`). Then every posterior draw
-    of A is set against every one of B. Where both runs have posterior means under drawn patients, as for two features,
-    the interval encloses that of their differences too, and the probability is the more cautious of the two.
+    of A is set against every one of B.
 
     Raises:
         ValueError: the runs are of one and the same table, weigh other features, or their ranges have too little in
@@ -150,10 +136,7 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
     differences = {}
     for i, name in enumerate(scale.features):
         low, high, above = _spread(ours[:, i], theirs[:, i])
-        if a.bootstrap is not None and b.bootstrap is not None:
-            least, most, other = _spread(a.bootstrap[:, i], b.bootstrap[:, i])
-            low, high, above = min(low, least), max(high, most), min(above, other, key=lambda p: abs(p - 0.5))
-        w, v = float(a.weights[i]), float(b.weights[i])
+        w, v = float(np.median(a.draws[:, i])), float(np.median(b.draws[:, i]))
         differences[name] = Difference(w, v, w - v, (low, high), above)
     ranges = zip(scale.features, zip(scale.low.tolist(), scale.high.tolist(), strict=True), strict=True)
     return Comparison(
@@ -176,14 +159,8 @@ def on_scale(found: Preferences, scale: FeatureMap) -> Preferences:
     constant per step, which the lower ends of the ranges set.
     """
     own = found.feature_map
-    factor = (scale.high - scale.low) / (own.high - own.low)
-
-    def converted(w: FloatArray) -> FloatArray:
-        scaled = w * factor
-        per_row: FloatArray = scaled / np.abs(scaled).sum(axis=-1, keepdims=True)
-        return per_row
-
-    return found.mapped(scale, converted)
+    scaled = found.draws * ((scale.high - scale.low) / (own.high - own.low))
+    return replace(found, feature_map=scale, draws=scaled / np.abs(scaled).sum(axis=1, keepdims=True))
 
 
 def thinned(draws: FloatArray) -> FloatArray:
@@ -211,7 +188,7 @@ def _in_order(b: Preferences, a: Preferences) -> Preferences:
         raise ValueError(f"the runs weigh different features: {told}")
     order = [theirs.index(name) for name in ours]
     in_order = FeatureMap(ours, b.feature_map.low[order], b.feature_map.high[order])
-    return b.mapped(in_order, lambda w: w[..., order])
+    return replace(b, feature_map=in_order, draws=b.draws[:, order])
 
 
 def _notes(a: Preferences, b: Preferences, scale: FeatureMap) -> tuple[str, ...]:

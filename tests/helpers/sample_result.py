@@ -56,7 +56,9 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
     ]
     ranges = {name: (w[i] - 2 * spread[i], w[i] + 1.5 * spread[i]) for i, name in enumerate(features)}
     returns = {"expert": -3.41, "cirl": -3.46, "cloning": -3.52, "random": -4.9, "never": -5.6, "always": -3.77}
-    said = [records.LogLikelihood(mean, 0.012) for mean in (-0.352, -0.35, -0.361, -0.688, -0.693)]
+    accounts = ("cirl", "habit", "last_action", "boosting", "cloning", "frequencies", "chance")
+    means = (-0.352, -0.46, -0.47, -0.36, -0.361, -0.688, -0.693)
+    said = {name: records.Foreseen(mean, 0.012, 0.8) for name, mean in zip(accounts, means, strict=True)}
     return {
         "features": features,
         "weights": w,
@@ -80,7 +82,11 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "table": None if d == 2 else {"rows": 812, "episodes": 77, "carried forward": {"lactate (arterial, last)": 41}},
         "headline": ("Per full range, side effects weigh 2.4 times as much as tumour volume.",),
         "stop": "converged",
-        "verdict": "by decisions only",
+        "verdict": "beyond habit",
+        "identification": "by decisions only",
+        "sampler": records.Sampler(
+            True, dict.fromkeys((*features, "kappa"), 1.003), dict.fromkeys((*features, "kappa"), 812.0), 0.9
+        ),
         "episodes": records.Episodes(7000, 1500, 1500, 17.3, 16.9),
         "mu_recovered": mu + 0.03,
         "quality": records.Quality(20, 0.014, 0.0096, 0.0023, 0.0, 0.0019, 0.0008, 0.0018, 0.05),
@@ -95,7 +101,14 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "simulated_habits": sample_habits(spread) if d == 2 else None,
         "mu_gap": 0.03 * np.sqrt(d),
         "agreement": records.AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
-        "likelihood": records.HeldOutLikelihood(2010, 104, *said, said[0] if d == 2 else None),
+        "likelihood": records.HeldOutLikelihood(
+            decisions=2010,
+            patients=104,
+            folds=0 if d == 2 else 5,
+            beyond_habit=records.Difference(0.108, 0.011),
+            expert=said["cirl"] if d == 2 else None,
+            **said,
+        ),
         "windows": sample_windows(w, spread),
         "gammas": sample_gammas(w, spread),
         "members": tuple(records.Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),

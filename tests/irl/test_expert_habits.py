@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 from sample_result import sample_result
 from shown import printed_result, rows_of
-from tiny_run import refused, tiny_demo
+from tiny_run import refused, tiny_demo, tiny_fit
 
 from agents.expert import simulated_habit
-from cirl_gym.files import StoredParts
+from cirl_gym.data.habits import Contexts, Habit
+from cirl_gym.data.rollout import act_along
+from cirl_gym.files import StoredParts, read_arrays
+from irl.checks.metrics import accuracy
 from irl.commands.cli import main
-from irl.commands.explain import _plain
+from irl.commands.explain import _plain, demo
 from irl.pipeline import simulate
 from irl.report.section import signed
+from irl.result.result import Result
 from irl.result.simulated_habits import habit_logits
 from irl.run import Run
 from irl.settings import DemoConfig
@@ -65,24 +69,60 @@ def test_a_stored_expert_comes_back_with_its_habits(simulated, tmp_path):
         np.testing.assert_array_equal(expert.habit.logits, [[0, -1], [4, -1], [0, 3]])
 
 
+@pytest.fixture(scope="module")
+def habitual_run(tmp_path_factory):
+    """Result and folder of a whole run with habits, simulated and looked for."""
+    folder = tmp_path_factory.mktemp("habits")
+    return demo(replace(HABITUAL, fit=tiny_fit(habit=("previous",))), folder), Run(folder)
+
+
+def test_a_run_sets_the_habits_found_beside_the_truth_and_a_model_without_them(habitual_run, demo_run):
+    result, run = habitual_run
+    found = result.simulated_habits
+    assert {name: logit.true for name, logit in found.logits.items()} == {"repeat": 4.0, "treat": -1.0}
+    assert all(logit.interval[0] <= logit.found <= logit.interval[1] for logit in found.logits.values())
+    assert found.kappa == pytest.approx(20.0)
+    assert found.without.weights != result.weights
+    assert Result.read(run.folder / "result.json") == result
+    assert Result.read(demo_run / "result.json").simulated_habits is None
+
+
+def test_two_policies_of_a_run(habitual_run, demo_run):
+    """What the preferences alone would do, and what the experts are predicted to do: habits beside the same values."""
+    result, run = habitual_run
+    assert accuracy(act_along(run.policy, run.test), run.test) == pytest.approx(result.accuracy.cirl)
+    draws = read_arrays(run.folder / "posterior.npz")
+    theta = (draws["draws"] * draws["kappa_draws"][:, None]).mean(axis=0)
+    logits = run.agent.psi(run.test, theta) @ theta
+    np.testing.assert_array_equal(act_along(run.policy, run.test), np.where(run.test.mask, logits.argmax(-1), 0))
+    habit = Habit(Contexts.of(run.test, ["previous"]), draws["logits"].mean(axis=0))
+    likely = np.where(run.test.mask, (logits + habit.along(run.test)).argmax(axis=-1), 0)
+    np.testing.assert_array_equal(act_along(run.predicted_experts, run.test), likely)
+    # Without habits the most likely is the best.
+    plain = Run(demo_run)
+    best, predicted = (act_along(policy, plain.test) for policy in (plain.policy, plain.predicted_experts))
+    np.testing.assert_array_equal(best, predicted)
+
+
 def test_logits_are_read_from_draws_of_a_fitted_habit():
     """b[after 0] = (0, t - r), b[after 1] = (0, t + r) but for a number per row; the first decision tells t alone."""
     repeat, treat = np.array([1.0, 2.0, 3.0]), np.array([-1.0, -0.5, 0.0])
     draws = np.zeros((3, 3, 2))
     draws[:, 0, 1], draws[:, 1, 1], draws[:, 2, 1] = 9.0, treat - repeat, treat + repeat
     shifted = draws + np.random.default_rng(0).normal(size=(3, 3, 1))
-    found = habit_logits((2.5, 0.5), shifted)
+    found = habit_logits(simulated_habit((2.5, 0.5)).logits, shifted)
     assert found["repeat"].found == pytest.approx(2.0)
     assert found["repeat"].interval == pytest.approx((1.1, 2.9))
     assert found["treat"].found == pytest.approx(-0.5)
     assert found["treat"].interval == pytest.approx((-0.95, -0.05))
     assert [found[name].holds for name in ("repeat", "treat")] == [True, False]
     # What is simulated comes back.
-    logits = simulated_habit((2.0, -1.0)).logits[None]
-    assert {name: one.found for name, one in habit_logits((2.0, -1.0), logits).items()} == {"repeat": 2, "treat": -1}
-    for wrong in (logits[0], logits[:, :2], logits[:0]):
+    true = simulated_habit((2.0, -1.0)).logits
+    same = habit_logits(true, true[None])
+    assert {name: (one.true, one.found) for name, one in same.items()} == {"repeat": (2, 2), "treat": (-1, -1)}
+    for wrong in (true, true[None, :2], true[None][:0]):
         with pytest.raises(ValueError, match=r"must be \[M, 3, 2\]"):
-            habit_logits((2.0, -1.0), wrong)
+            habit_logits(true, wrong)
 
 
 def test_the_report_sets_both_models_beside_the_truth():
@@ -94,9 +134,11 @@ def test_the_report_sets_both_models_beside_the_truth():
     ]
     weights = rows_of(result, "simulated-habits", "Weights with and without")
     assert [row[0] for row in weights] == [*result.features, "kappa"]
-    assert [weights[0][i] for i in (1, 2, 4)] == [signed(value) for value in (-0.3, result.weights[0], -0.06)]
+    assert weights[0][1] == signed(-0.3)
+    assert weights[0][2].startswith(signed(result.weights[0]))
+    assert weights[0][3].startswith(signed(-0.06))
     assert weights[2][1] == "100", "the experts' own"
-    assert weights[2][4] == "212.5"
+    assert [cell.split("\N{NO-BREAK SPACE}")[0] for cell in weights[2][2:]] == ["96", "212.5"]
     assert "Weights with and without habits" in printed_result(result)
     assert rows_of(sample_result(3), "simulated-habits", "Habits") == []
 
