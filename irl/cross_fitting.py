@@ -13,8 +13,9 @@ worlds along which the others are judged have seen the part's outcomes, though n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from agents.policies.cloning import CloningConfig, fit_cloning
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules
+from cirl_gym.files import write_arrays
 from cirl_gym.types import FloatArray, IntArray
 from irl.checks.metrics import ACCOUNTS, averaged_log_chances, simple_accounts
 from irl.preferences.likelihood import PlanPool
@@ -61,6 +63,38 @@ class CrossFit:
             if len(rows):
                 found[rows] = agent.psi(self.judged.take(rows), w, width)
         return found
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """Chances of every judged decision, each account learnt from other patients.
+
+    Raises:
+        ValueError: the accounts are not :data:`irl.checks.metrics.ACCOUNTS`, or one is not ``[N, T, A]``.
+    """
+
+    judged: Batch
+    chances: Mapping[str, FloatArray]
+    """Log-probabilities ``[N, T, A]`` by account, as :func:`irl.checks.metrics.held_out_likelihood` takes them."""
+    folds: int
+
+    def __post_init__(self) -> None:
+        shape = (*self.judged.actions.shape, self.judged.n_actions)
+        if set(self.chances) != set(ACCOUNTS) or any(logs.shape != shape for logs in self.chances.values()):
+            raise ValueError(f"Foreseen: log-probabilities {shape} of {', '.join(ACCOUNTS)} are needed")
+
+    def of(self, batch: Batch) -> Mapping[str, FloatArray] | None:
+        """The same of some of the episodes, by their ids; None where one was not judged."""
+        row = {name: i for i, name in enumerate(self.judged.ids)}
+        if not set(batch.ids) <= set(row):
+            return None
+        rows = [row[name] for name in batch.ids]
+        return {name: logs[rows, : batch.horizon] for name, logs in self.chances.items()}
+
+    def save(self, path: Path) -> None:
+        """Write ids, folds and every account, float32."""
+        accounts = {name: logs.astype(np.float32) for name, logs in self.chances.items()}
+        write_arrays(path, {"ids": np.asarray(self.judged.ids), "folds": np.array(self.folds), **accounts})
 
 
 def patient_folds(groups: Sequence[str], folds: int, rng: np.random.Generator) -> IntArray:
@@ -104,15 +138,16 @@ def cross_fit(
     return CrossFit(judged, np.array([own[name] for name in judged.ids]), agents, train, validation)
 
 
-def foreseen_chances(
+def foresee_others(
     cross: CrossFit,
     pool: PlanPool,
     signs: FloatArray,
     cloning: CloningConfig,
     rng: np.random.Generator,
     rules: ActionRules | None,
-) -> dict[str, FloatArray]:
-    """Log-probabilities ``[N, T, A]`` of every judged decision by what was learnt from other patients.
+    progress: Callable[[int, int], None] | None = None,
+) -> Foreseen:
+    """Foresee every judged decision by what was learnt from other patients.
 
     Args:
         cross: folds.
@@ -121,9 +156,7 @@ def foreseen_chances(
         cloning: how the copy is trained.
         rng: posteriors, and the training of the other accounts.
         rules: what is forbidden, to cloning too.
-
-    Returns:
-        By account, as :func:`irl.checks.metrics.held_out_likelihood` takes them.
+        progress: called with (folds done, folds).
     """
     found = {name: np.zeros((*cross.judged.actions.shape, pool.batch.n_actions)) for name in ACCOUNTS}
     for number in np.unique(cross.fold):
@@ -138,4 +171,6 @@ def foreseen_chances(
         }
         for name, logs in said.items():
             found[name][inside] = logs
-    return found
+        if progress is not None:
+            progress(int(number) + 1, len(cross.agents))
+    return Foreseen(cross.judged, found, len(cross.agents))

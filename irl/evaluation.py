@@ -30,7 +30,6 @@ from irl.checks.metrics import (
     simple_accounts,
     simulated_returns,
 )
-from irl.cross_fitting import foreseen_chances
 from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
 from irl.pipeline import Fit, Simulated, Study
@@ -56,18 +55,15 @@ def _likelihood(study: Study, found: Fit, test: Batch, chances: FloatArray | Non
 
     ``chances`` ``[N, T, A]`` are the experts' own.
     """
-    rng = study.rng("held-out decisions")
-    if found.cross is not None:
-        given = (study.signs, study.config.cloning, rng, rules_of(found.agent.model))
-        foreseen = foreseen_chances(found.cross, found.pool, *given)
-        return held_out_likelihood(foreseen, found.cross.judged, len(found.cross.agents))
+    if found.foreseen is not None:
+        return held_out_likelihood(found.foreseen.chances, found.foreseen.judged, found.foreseen.folds)
     config, train = HeldOutConfig(), study.train
     judged = judged_episodes(test, config.decisions)
     pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
     foreseen = {
         "cirl": averaged_log_chances(pool, found.posterior, config.draws),
         "cloning": found.cloning.log_probabilities(judged),
-        **simple_accounts(train, judged, found.posterior.contexts, rng),
+        **simple_accounts(train, judged, found.posterior.contexts, study.rng("held-out decisions")),
     }
     if chances is not None:
         foreseen["expert"] = np.log(np.maximum(chances[: len(judged)], 1e-300))

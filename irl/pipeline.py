@@ -30,7 +30,7 @@ from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.quality import quality_control
-from irl.cross_fitting import CrossFit, cross_fit
+from irl.cross_fitting import CrossFit, Foreseen, cross_fit, foresee_others
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, expert_mu, max_margin, phi_along
 from irl.max_margin.mixture import Mixture, closest_mixture
 from irl.preferences.identified_set import (
@@ -119,8 +119,8 @@ class Fit:
     """The discount factors of which held-out decisions chose one, where it was not given."""
     quality: Quality | None = None
     """Whether planning in the world model keeps what it promises."""
-    cross: CrossFit | None = None
-    """The worlds of the folds, where decisions were judged in such."""
+    foreseen: Foreseen | None = None
+    """What was foreseen of every judged decision from other patients' alone, where decisions were cross-fitted."""
 
     @property
     def weights(self) -> FloatArray:
@@ -231,7 +231,7 @@ def fit(study: Study) -> Fit:
     with stage("max-margin loop") as report:
         loop = _loop(study, agent, world, mu, report)
     # 9. Weights, and what the data cannot tell.
-    cross = _cross_fit(study)
+    cross, foreseen = _cross_fit(study), None
     with stage("weights") as report:
         how = (signs, config.posterior, study.rng("weights"), Contexts.of(train, config.habit), report)
         if cross is None:
@@ -240,6 +240,10 @@ def fit(study: Study) -> Fit:
             pool = plan_pool(cross.psi, cross.judged, *how)
             posterior = sample_posterior(pool, signs, how[2])
         identified = _identified(study, agent, world, mu, loop, posterior)
+    if cross is not None:
+        with stage("held-out decisions") as report:
+            how_copied = (config.cloning, study.rng("held-out decisions"), rules_of(imagined), report)
+            foreseen = foresee_others(cross, pool, signs, *how_copied)
     with stage("quality control"):
         rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
@@ -267,7 +271,7 @@ def fit(study: Study) -> Fit:
         windows=windows,
         choice=choice,
         quality=quality,
-        cross=cross,
+        foreseen=foreseen,
     )
 
 

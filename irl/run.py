@@ -45,6 +45,7 @@ FILES = (
     "agent.npz",
     "cloning.npz",
     "posterior.npz",
+    "foreseen.npz",
     "expert.npz",
 )
 """What a run and the commands that take one write, beside ``config.json``; removed in this order."""
@@ -89,6 +90,8 @@ class Run:
         found.agent.save(self.folder / "agent.npz")
         found.cloning.save(self.folder / "cloning.npz")
         save_posterior(found.posterior, self.folder / "posterior.npz")
+        if found.foreseen is not None:
+            found.foreseen.save(self.folder / "foreseen.npz")
         if expert is not None:
             expert.agent.save(self.folder / "expert.npz")
         write_text(self.folder / "report.html", page)

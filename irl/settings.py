@@ -112,7 +112,7 @@ class FitConfig:
     @property
     def more_stages(self) -> int:
         """How many stages a fit has beside those that every one has."""
-        return (self.outcome.members > 1) + bool(self.windows) + bool(self.folds)
+        return (self.outcome.members > 1) + bool(self.windows) + 2 * bool(self.folds)
 
     def whole(self, horizon: int) -> FitConfig:
         """The same, for episodes of at most ``horizon`` actions, unless a horizon was chosen."""
