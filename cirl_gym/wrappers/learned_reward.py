@@ -83,6 +83,9 @@ RunOrReward: TypeAlias = str | os.PathLike[str] | LinearReward
 def load_reward(run: str | os.PathLike[str]) -> LinearReward:
     """The reward that a run of ``cirl demo`` or ``cirl explain`` has found, from the ``result.json`` in its folder.
 
+    Its weights are those that the run's policies act on (``estimates.posterior``, L1 norm 1), and not the medians that
+    are reported of each weight, whose sizes need not add up to 1.
+
     Raises:
         FileNotFoundError: the folder has no ``result.json``: it is no run's, or the run was stopped before its end.
         ValueError: the file is not a result of the schema that is understood here; the message names it.
@@ -100,7 +103,10 @@ def load_reward(run: str | os.PathLike[str]) -> LinearReward:
     try:
         names = tuple(str(name) for name in content["features"])
         low, high = (np.array([content["config"]["ranges"][name][end] for name in names]) for end in (0, 1))
-        return LinearReward(FeatureMap(names, low, high), content["weights"])
+        # A result that was written by hand, or by others, may hold one set of weights alone.
+        estimates = content.get("estimates")
+        acted_on = estimates.get("posterior") if isinstance(estimates, Mapping) else None
+        return LinearReward(FeatureMap(names, low, high), content["weights"] if acted_on is None else acted_on)
     except KeyError as error:
         raise ValueError(f"{path} lacks {error}, which the reward is made of") from error
     except (IndexError, TypeError, ValueError) as error:

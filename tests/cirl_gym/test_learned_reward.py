@@ -66,6 +66,13 @@ class TestFunction:
         # Every feature in the middle of its range: half of the sum of the weights.
         assert learned(np.arange(5) + 1.0) == pytest.approx(sum(result.weights) / 2)
 
+    def test_weights_are_those_that_policies_act_on(self, tmp_path):
+        """Medians of single weights may add up to more than 1: of (.5, .5, 0), (.5, 0, .5), (0, .5, .5) to 1.5."""
+        names, ranges = ("x", "y", "z"), dict.fromkeys("xyz", (0.0, 1.0))
+        third = [1 / 3, 1 / 3, 1 / 3]
+        run = write_run(tmp_path, names, (0.5, 0.5, 0.5), ranges, estimates={"posterior": third, "w_K": [1, 0, 0]})
+        np.testing.assert_array_equal(load_reward(run).weights, third)
+
     def test_read_from_more_features_in_another_order(self, run):
         learned = load_reward(run)
         wider = learned.among(("pain", "side_effects", "age", "tumour"))

@@ -110,7 +110,7 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
         assert signed(result.identified_set.ranges[name][1]) in page.text
     for share in (0.835, 0.841, 0.54, 0.57, *result.agreement.cirl, *result.agreement.cloning):
         assert percent(share) in page.text
-    for said in (result.likelihood.cirl, result.likelihood.averaged, result.likelihood.frequencies):
+    for said in (result.likelihood.cirl, result.likelihood.habit, result.likelihood.boosting):
         assert signed(said.mean) in page.text
     assert ("the experts' own chances" in page.text) == (d == 2)
     assert "0.04243 from the experts' discounted outcomes" in page.text or d != 2

@@ -15,12 +15,12 @@ from small_batches import batch_of
 
 from irl.result import result as records
 from irl.result.codec import Record
-from irl.result.result import AllowedActions, IdentifiedRanges, LogLikelihood, Result, WindowChange
+from irl.result.result import AllowedActions, Foreseen, IdentifiedRanges, Result, WindowChange
 
 SAMPLE = sample_result()
 KEYS = """
-    schema features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
-    seed config versions estimates kappa true_weights table headline stop verdict episodes
+    schema verdict features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
+    seed config versions estimates kappa true_weights table headline stop identification sampler episodes
     members windows gammas mu_recovered mu_gap agreement likelihood quality allowed mixture
     exchange_rates simulated_habits
 """
@@ -65,7 +65,7 @@ def test_arrays_become_plain_numbers() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": (-0.3, -0.8)}, r"L1 norm 1, got 1\.1"),
+        ({"weights": (-0.29, -0.2)}, r"the weight of side_effects, -0\.2, must lie in its interval"),
         ({"weights": (-0.3, -0.3, -0.4)}, "weights must be 2 numbers, one per feature, got 3"),
         ({"weights": (float("nan"), 1.0)}, r"Result\.weights\[0\] must be finite, got nan"),
         ({"margin": float("inf")}, r"Result\.margin must be finite"),
@@ -111,7 +111,7 @@ def test_a_broken_promise_is_one_clear_error(changes: dict[str, Any], message: s
 
 
 TRIED = SAMPLE.gammas.tried[0]
-SAID = LogLikelihood(-0.4, 0.01)
+SAID = Foreseen(-0.4, 0.01, 0.8)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ SAID = LogLikelihood(-0.4, 0.01)
         (TRIED, {"standard_error": -0.1}, r"standard_error: Expected float >= 0\.0"),
         (TRIED, {"weights": (-1.0,)}, "one interval for each weight"),
         (TRIED, {"intervals": ((0, -1), (0, 1))}, r"GammaTried\.intervals\[0\] must be \[low, high\]"),
-        (SAID, {"mean": 0.1}, r"LogLikelihood\.mean: Expected float <= 0\.0, got 0\.1"),
-        (SAID, {"standard_error": -0.1}, r"LogLikelihood\.standard_error: Expected float >= 0\.0"),
-        (SAID, {"standard_error": "?"}, r"LogLikelihood\.standard_error: Expected float, got str"),
+        (SAID, {"mean": 0.1}, r"Foreseen\.mean: Expected float <= 0\.0, got 0\.1"),
+        (SAID, {"standard_error": -0.1}, r"Foreseen\.standard_error: Expected float >= 0\.0"),
+        (SAID, {"standard_error": "?"}, r"Foreseen\.standard_error: Expected float, got str"),
         (SAMPLE.likelihood, {"decisions": 0}, r"HeldOutLikelihood\.decisions: Expected int >= 1, got 0"),
         (SAMPLE.agreement, {"episodes": (5,)}, "agreement: one number for each step"),
         (SAMPLE.agreement, {"episodes": (), "cirl": (), "cloning": ()}, "agreement: one number for each step"),
@@ -179,7 +179,7 @@ def test_a_feature_may_have_any_name(name: str, tmp_path: Path) -> None:
         ("[]", "is not a result of schema 1"),
         ("{}", "is not a result of schema 1"),
         ('{"schema": 2}', "is not a result of schema 1"),
-        ('{"schema": 1, "weights": []}', "Object missing required field features"),
+        ('{"schema": 1, "weights": []}', "Object missing required field verdict"),
     ],
 )
 def test_another_file_is_refused_by_name(content: str, message: str, tmp_path: Path) -> None:
