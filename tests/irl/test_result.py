@@ -19,7 +19,8 @@ from irl.result.result import AllowedActions, Foreseen, IdentifiedRanges, Result
 
 SAMPLE = sample_result()
 KEYS = """
-    schema verdict features weights intervals identified_set mu_expert margin rounds accuracy returns model_error seconds
+    schema verdict features weights intervals identified_set mu_expert margin rounds accuracy returns model_error
+    seconds
     seed config versions estimates kappa true_weights table headline stop identification sampler episodes
     members windows gammas mu_recovered mu_gap agreement likelihood quality allowed mixture
     exchange_rates simulated_habits
