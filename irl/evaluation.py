@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from agents.policies.policy import ConstantPolicy, WithinRules
 from cirl_gym.data.batch import Batch
@@ -15,6 +16,7 @@ from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, IntArray, Policy
+from irl.checks.chances import judged_chances
 from irl.checks.metrics import (
     RETURN_EPISODES,
     HeldOutConfig,
@@ -55,19 +57,33 @@ def _likelihood(study: Study, found: Fit, test: Batch, chances: FloatArray | Non
 
     ``chances`` ``[N, T, A]`` are the experts' own.
     """
+    rng = study.rng("held-out decisions")
     if found.foreseen is not None:
-        return held_out_likelihood(found.foreseen.chances, found.foreseen.judged, found.foreseen.folds)
+        return _scored(found.foreseen.chances, found.foreseen.judged, rng, found.foreseen.folds)
     config, train = HeldOutConfig(), study.train
     judged = judged_episodes(test, config.decisions)
     pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
     foreseen = {
         "cirl": averaged_log_chances(pool, found.posterior, config.draws),
         "cloning": found.cloning.log_probabilities(judged),
-        **simple_accounts(train, judged, found.posterior.contexts, study.rng("held-out decisions")),
+        **simple_accounts(train, judged, found.posterior.contexts, rng),
     }
     if chances is not None:
         foreseen["expert"] = np.log(np.maximum(chances[: len(judged)], 1e-300))
-    return held_out_likelihood(foreseen, judged)
+    return _scored(foreseen, judged, rng)
+
+
+def _scored(
+    chances: Mapping[str, FloatArray], batch: Batch, rng: np.random.Generator, folds: int = 0
+) -> records.HeldOutLikelihood:
+    """Every account of the decisions judged, AUROC and the like with it."""
+    shape, seed = (*batch.actions.shape, batch.n_actions), int(rng.integers(2**31))
+    scores = {
+        # The same patients are drawn for every account.
+        name: judged_chances(np.broadcast_to(logs, shape), batch, np.random.default_rng(seed))
+        for name, logs in chances.items()
+    }
+    return replaced(held_out_likelihood(chances, batch, folds), scores=scores)
 
 
 def measured_accuracy(

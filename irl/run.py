@@ -212,13 +212,6 @@ class Run:
             return Result.read(self.folder / "result.json")
 
     @property
-    def draws(self) -> tuple[FloatArray, FloatArray]:
-        """Weights ``[M, d]`` and inverse temperatures ``[M]`` of the posterior (``posterior.npz``)."""
-        with self.whole():
-            drawn = _load_draws(self.folder / "posterior.npz")
-            return drawn["draws"], drawn["kappa_draws"]
-
-    @property
     def chosen_gamma(self) -> float | None:
         """The discount factor that held-out decisions chose; None where it was given."""
         with self.whole():

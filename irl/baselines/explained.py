@@ -8,19 +8,16 @@ from typing import Any, cast
 import numpy as np
 
 from agents.successor.agent import SuccessorAgent
-from cirl_gym.data.batch import Batch, evenly_spaced_rows
+from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.types import FloatArray, Policy
-from irl.checks.metrics import HeldOutConfig
+from irl.checks.metrics import HeldOutConfig, averaged_log_chances, held_out_plans
 from irl.max_margin.loop import REASONS, Stop
 from irl.pipeline import Fit
-from irl.preferences.likelihood import PlanPool
 from irl.result.baselines import Row
 from irl.result.codec import Interval
 from irl.run import Run
-
-_TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -33,14 +30,12 @@ class Explanation:
     """The outcome model itself."""
     agent: SuccessorAgent
     """Plans in its world model."""
+    acting: FloatArray
+    """``[d]`` the weights that the policy acts on, L1 norm 1."""
     weights: FloatArray
-    """``[d]`` those reported."""
+    """``[d]`` those reported: medians of the posterior."""
     intervals: dict[str, Interval]
     """90 % interval of each."""
-    draws: FloatArray
-    """``[M, d]`` of the posterior."""
-    kappas: FloatArray
-    """``[M]`` inverse temperatures of the draws."""
     rounds: int
     """Of the max-margin loop."""
     stop: str
@@ -49,18 +44,10 @@ class Explanation:
     @classmethod
     def of_fit(cls, found: Fit, kind: str) -> Explanation:
         """What the nine steps found just now."""
-        posterior = found.posterior
-        return cls(
-            kind,
-            found.model.model,
-            found.agent,
-            found.weights,
-            dict(zip(found.feature_map.features, posterior.intervals, strict=True)),
-            posterior.draws,
-            posterior.kappa_draws,
-            len(found.loop.rounds),
-            found.loop.stop,
-        )
+        posterior, loop = found.posterior, found.loop
+        intervals = dict(zip(found.feature_map.features, posterior.intervals, strict=True))
+        acting, shown = found.weights, posterior.median
+        return cls(kind, found.model.model, found.agent, acting, shown, intervals, len(loop.rounds), loop.stop)
 
     @classmethod
     def of_run(cls, run: Run) -> Explanation:
@@ -69,40 +56,14 @@ class Explanation:
         Raises:
             ValueError: the folder is not a whole run's.
         """
-        result, (draws, kappas) = run.result, run.draws
-        return cls(
-            run.settings["fit"]["model"],
-            run.model,
-            run.agent,
-            np.array(result.weights),
-            dict(result.intervals),
-            draws,
-            kappas,
-            len(result.rounds),
-            result.stop,
-        )
+        found, kind = run.result, run.settings["fit"]["model"]
+        acting, shown = np.array(found.estimates["posterior"]), np.array(found.weights)
+        return cls(kind, run.model, run.agent, acting, shown, dict(found.intervals), len(found.rounds), found.stop)
 
     @property
     def policy(self) -> Policy:
-        """The best policy for the reported weights."""
-        return self.agent.policy(self.weights)
-
-    def log_probabilities(self, batch: Batch) -> FloatArray:
-        """``[N, T, A]`` log-probability of every action after every history, chances averaged over the posterior.
-
-        Minus infinity where an action was not allowed; what stands on padding means nothing.
-        """
-        config = HeldOutConfig()
-        weights = [self.weights, *self.draws[evenly_spaced_rows(len(self.draws), config.plans)]]
-        pool = PlanPool(batch, np.stack([self.agent.psi(batch, w, config.width) for w in weights]))
-        rows = evenly_spaced_rows(len(self.draws), config.draws)
-        chances = np.zeros((*batch.actions.shape, batch.n_actions))
-        for w, kappa in zip(self.draws[rows], self.kappas[rows], strict=True):
-            value = kappa * pool.q(w)
-            share = np.exp(value - value.max(axis=2, keepdims=True))
-            chances += share / share.sum(axis=2, keepdims=True)
-        logs = np.log(np.maximum(chances / len(rows), _TINY))
-        return logs if batch.allowed is None else np.where(batch.allowed, logs, -np.inf)
+        """What the preferences alone would do."""
+        return self.agent.policy(self.acting)
 
     def row(self, method: str) -> Row:
         """A method's row before anything is measured. Where a network was dropped, it is the linear law's."""
@@ -120,6 +81,13 @@ class Explanation:
             intervals=self.intervals,
             note="; ".join(told),
         )
+
+
+def log_chances(found: Fit, batch: Batch) -> FloatArray:
+    """``[N, T, A]`` log-probability of every action after every history, averaged over the posterior of a fit."""
+    config = HeldOutConfig()
+    pool = held_out_plans(lambda w, width: found.agent.psi(batch, w, width), found.posterior, batch, config)
+    return averaged_log_chances(pool, found.posterior, config.draws)
 
 
 def dropped_networks(model: OutcomeModel, kind: str) -> tuple[int, int]:

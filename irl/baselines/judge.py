@@ -142,6 +142,10 @@ class FinishedRun:
     """None for a table."""
     own: Explanation
     """What the run found itself."""
+    own_scores: dict[str, ChanceScores]
+    """How well its accounts foresee decisions, as it says itself (:class:`irl.result.result.HeldOutLikelihood`)."""
+    folds: int
+    """Of the cross-validation that these come from; 0: they are of the held-out episodes."""
     files: dict[str, str]
     """SHA-256 of the files that this was read from, by name."""
 
@@ -221,11 +225,13 @@ def load_finished(folder: Path) -> FinishedRun:
             fit = fit.whole(max(train.horizon, test.horizon))
             world = imagined_world(run.model, seen, phi, fit.gamma, fit.horizon or train.horizon)
         files = run.digests(
-            *("config.json", "batch.npz", "test.npz", "outcome_model.npz", "agent.npz", "posterior.npz"),
+            *("config.json", "batch.npz", "test.npz", "outcome_model.npz", "agent.npz", "result.json"),
             *(("expert.npz",) if run.simulated else ()),
         )
-        own = Explanation.of_run(run)
-        return FinishedRun(train, test, phi, signs, fit, rules, int(settings["seed"]), world, truth, own, files)
+        said = run.result.likelihood
+        scores, folds = ({}, 0) if said is None else (said.scores, said.folds)
+        own = (Explanation.of_run(run), scores, folds)
+        return FinishedRun(train, test, phi, signs, fit, rules, int(settings["seed"]), world, truth, *own, files)
 
 
 def settled(fit: FitConfig, chosen_gamma: float | None) -> FitConfig:

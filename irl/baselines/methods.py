@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from agents.dsfn import DSFN, DSFNConfig, DSFNSolution
 from agents.policies.cloning import CloningConfig, fit_cloning
@@ -25,7 +27,7 @@ from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
-from irl.baselines.explained import Explanation, loop_note
+from irl.baselines.explained import Explanation, log_chances, loop_note
 from irl.baselines.judge import FinishedRun
 from irl.checks.metrics import accuracy
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
@@ -228,7 +230,8 @@ def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel |
 
 def found_by_run(run: FinishedRun) -> Solved:
     """The row of CIRL: what the run found itself, so that the table says of it what the run says."""
-    return Solved(run.own.policy, run.own.row("cirl"), run.own.log_probabilities)
+    row = structs.replace(run.own.row("cirl"), scores=run.own_scores.get("cirl"))
+    return Solved(run.own.policy, row, None)
 
 
 def _fit_config(method: str, config: FitConfig) -> FitConfig:
@@ -240,8 +243,9 @@ def _fit_config(method: str, config: FitConfig) -> FitConfig:
 
 def _explained(method: str, study: Study) -> Solved:
     """Steps 4 to 9 of the pipeline."""
-    found = Explanation.of_fit(fit(study), "simulator" if method == "oracle" else study.config.model)
-    return Solved(found.policy, found.row(method), found.log_probabilities)
+    found = fit(study)
+    said = Explanation.of_fit(found, "simulator" if method == "oracle" else study.config.model)
+    return Solved(said.policy, said.row(method), partial(log_chances, found))
 
 
 def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:

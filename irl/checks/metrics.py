@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -280,13 +280,14 @@ def held_out_likelihood(
         met = accuracy(np.broadcast_to(chances[name], shape).argmax(axis=-1), batch)
         return Foreseen(*per_decision(said[name], batch), met)
 
+    each: dict[str, Any] = {name: foreseen(name) for name in ACCOUNTS}
     return HeldOutLikelihood(
         decisions=batch.n_steps,
         patients=len(set(batch.groups)),
         folds=folds,
         beyond_habit=Difference(*per_decision(said["cirl"] - said["habit"], batch)),
         expert=foreseen("expert") if "expert" in chances else None,
-        **{name: foreseen(name) for name in ACCOUNTS},
+        **each,
     )
 
 

@@ -100,6 +100,7 @@ def command(options: BaselinesOptions, dsfn: DSFNLoopConfig | None = None) -> Ba
         episodes=episodes if loaded.truth is None else {**episodes, "patients": RETURN_EPISODES},
         seed=seed,
         quick=options.quick,
+        cross_validated=loaded.own_scores if loaded.folds else {},
         rows=(*rows, *_references(loaded)),
         notes=_notes(study, options.quick, methods),
     )
@@ -132,7 +133,7 @@ def _row(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, p
             seconds = None if method == "cirl" else time.perf_counter() - began - cloning
             with run.stage("evaluation"):
                 measured = loaded.measured(policy) | loaded.against_truth(row.weights)
-                scores = None if log_chances is None else loaded.scores(log_chances)
+                scores = row.scores if log_chances is None else loaded.scores(log_chances)
             row = structs.replace(row, seconds=seconds, scores=scores, **measured)
     except Exception as error:  # whatever it is, the other methods go on, and the row and the exit status say so
         if not isinstance(error, ValueError):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from irl.report.section import MINUS, Line, Report, Section, Shown, Table, percent, signed, span
 from irl.result.baselines import Baselines, Row
+from irl.result.chances import ChanceScores
 from irl.result.sentences import first_of
 from irl.stages import duration
 from irl.studies.comparison import Comparison
@@ -63,26 +64,44 @@ _DECISIONS = (
 )
 
 
+_ACCOUNTS = {
+    "cirl": "CIRL",
+    "habit": "habit alone",
+    "last_action": "last-action table",
+    "boosting": "gradient boosting",
+    "cloning": "behaviour cloning",
+    "frequencies": "most frequent action",
+}
+
+
 def _decisions(found: Baselines) -> list[Table]:
-    """How well every method foresees held-out decisions, the best first, and last those that give no chances."""
-    judged = [row.scores for row in found.rows if row.scores is not None]
-    if not judged:
-        return []
-    head = ["method", "log-lik.", "accuracy", "AUROC", "AUPRC", "Brier", "calibr."]
+    """How well every method foresees decisions, the best first, and last those that give no chances.
 
-    def figures(row: Row) -> list[str]:
-        one = row.scores
-        if one is None:
-            return ["", f"{row.accuracy:.3f}", *[""] * 4]
-        shown = (one.log_likelihood, one.accuracy, one.auroc, one.auprc, one.brier, one.calibration_error)
-        return ["" if of is None else f"{of.value:.3f}\n± {of.standard_error:.3f}".replace("-", MINUS) for of in shown]
+    The accounts of a run that was judged by all patients, each foreseen from others, have a table of their own.
+    """
+    crossed = found.cross_validated
+    own = {_ACCOUNTS[name]: scores for name, scores in crossed.items() if name in _ACCOUNTS}
+    rows = [row for row in found.rows if row.accuracy is not None and not (crossed and row.method == "cirl")]
+    held_out = {_title(row): row.scores for row in rows}
+    without = {_title(row): f"{row.accuracy:.3f}" for row in rows if row.scores is None}
+    tables = []
+    for title, of, none in (("every patient's from others", own, {}), ("held out", held_out, without)):
+        known = [(name, one) for name, one in of.items() if one is not None]
+        if known:
+            known.sort(key=lambda each: -each[1].log_likelihood.value)
+            first = known[0][1]
+            told = f"Decisions foreseen, {title} ({first.decisions} of {first.patients} patients)"
+            content = [[name, *_figures(one)] for name, one in known]
+            content += [[name, "", met, *[""] * 4] for name, met in none.items()]
+            tables.append(
+                Table(told, ["method", "log-lik.", "accuracy", "AUROC", "AUPRC", "Brier", "calibr."], content)
+            )
+    return tables
 
-    told = sorted(
-        (row for row in found.rows if row.accuracy is not None),
-        key=lambda row: float("inf") if row.scores is None else -row.scores.log_likelihood.value,
-    )
-    title = f"Decisions foreseen ({judged[0].decisions} held-out decisions of {judged[0].patients} patients)"
-    return [Table(title, head, [[_title(row), *figures(row)] for row in told])]
+
+def _figures(one: ChanceScores) -> list[str]:
+    shown = (one.log_likelihood, one.accuracy, one.auroc, one.auprc, one.brier, one.calibration_error)
+    return ["" if of is None else f"{of.value:.3f}\n± {of.standard_error:.3f}".replace("-", MINUS) for of in shown]
 
 
 def _weights(found: Baselines) -> Table:
@@ -109,7 +128,7 @@ def _weights(found: Baselines) -> Table:
             )
             add(_title(row), row.weights, row.intervals or {}, *met)
     filled = [[*row, *[""] * (len(head) - len(row))] for row in content]
-    return Table("Weights (sizes add up to 1)", head, filled)
+    return Table("Weights (the sizes of a draw add up to 1)", head, filled)
 
 
 def _policy(row: Row, width: int, truth: bool) -> list[str]:

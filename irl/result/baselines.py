@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import field
+
 from irl.result.chances import ChanceScores
 from irl.result.codec import Document, Interval, NotNegative, Numbers, Record, Share, require
 
@@ -56,7 +58,7 @@ class Row(Record, frozen=True, kw_only=True):
     """What one method says, and what its policy is worth. What it has not, or what is not known, is None.
 
     Raises:
-        ValueError: a field has another type, a number is not finite or out of its range, the weights' L1 norm is not 1,
+        ValueError: a field has another type, a number is not finite or out of its range, weights are beyond 1,
             or an error stands beside findings.
     """
 
@@ -68,7 +70,7 @@ class Row(Record, frozen=True, kw_only=True):
     memory: bool = False
     """Whether its policy sees more of a history than the current observation (and the number of the step)."""
     weights: Numbers | None = None
-    """``[d]`` L1 norm 1."""
+    """``[d]`` medians of the posterior, or what a method found, L1 norm 1."""
     intervals: dict[str, Interval] | None = None
     """90 % interval of each weight."""
     weight_error: NotNegative | None = None
@@ -96,12 +98,11 @@ class Row(Record, frozen=True, kw_only=True):
     error: str | None = None
 
     def check(self) -> None:
-        """The method is one, weights have L1 norm 1, and no error stands beside findings."""
+        """The method is one, weights are within 1, and no error stands beside findings."""
         known, where = {**METHODS, **REFERENCES}, f"row {self.method}"
         require(self.method in known, f"row: method must be one of {', '.join(known)}, got {self.method!r}")
-        if self.weights is not None:
-            norm = sum(abs(weight) for weight in self.weights)
-            require(abs(norm - 1) <= 1e-6, f"{where}: weights must have L1 norm 1, got {norm}")
+        sizes = [abs(weight) for weight in self.weights or ()]
+        require(not sizes or 0 < max(sizes) <= 1, f"{where}: weights must lie between -1 and 1, not all 0")
         found = [name for name in (*MEASURES, "weights", "intervals") if getattr(self, name) is not None]
         require(self.error is None or not found, f"{where}: it failed, and yet it has {', '.join(found)}")
 
@@ -130,6 +131,9 @@ class Baselines(Document, frozen=True, kw_only=True):
     """How many there were to learn from, to choose by and held out; and patients of a return, if simulated."""
     seed: int
     quick: bool
+    cross_validated: dict[str, ChanceScores] = field(default_factory=dict)
+    """How well the run's own accounts foresee the decisions of all patients, each by what was learnt from others (as in
+    its ``likelihood``); empty where the run was judged by held-out episodes, as the rows are."""
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 

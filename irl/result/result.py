@@ -9,7 +9,10 @@ from itertools import pairwise
 from math import dist
 from typing import Any
 
+from msgspec import field
+
 from cirl_gym.data.batch import Batch
+from irl.result.chances import ChanceScores
 from irl.result.codec import (
     Count,
     Document,
@@ -285,6 +288,8 @@ class HeldOutLikelihood(Record, frozen=True, kw_only=True):
     chance: Foreseen
     expert: Foreseen | None
     """The simulated experts' own chances, which nobody exceeds but by luck; None where they are not known."""
+    scores: dict[str, ChanceScores] = field(default_factory=dict)
+    """Of each account by name, AUROC and the like of the same decisions; a run of an earlier version has none."""
 
 
 class Sampler(Record, frozen=True):

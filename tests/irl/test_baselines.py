@@ -38,6 +38,7 @@ from irl.baselines.judge import (
     simulator_world,
 )
 from irl.baselines.methods import DSFNLoopConfig, dsfn_answer, dsfn_note
+from irl.checks.chances import judged_chances
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.checks.predictors import REFERENCES
 from irl.commands import baselines as baselines_command
@@ -254,11 +255,14 @@ def test_the_row_of_cirl_is_the_runs_own(of_demo, demo_run):
     assert (row.weights, row.intervals) == (result.weights, result.intervals)
     assert row.accuracy == pytest.approx(result.accuracy.cirl)
     assert row.return_ == pytest.approx(result.returns["cirl"].mean)
-    scores = row.scores
-    assert (scores.decisions, scores.patients) == (result.likelihood.decisions, result.likelihood.patients)
-    # The draws are stored in single precision.
-    assert scores.log_likelihood.value == pytest.approx(result.likelihood.averaged.mean, rel=1e-5)
-    assert scores.log_likelihood.standard_error == pytest.approx(result.likelihood.averaged.standard_error, rel=1e-4)
+    said = result.likelihood
+    assert row.scores == said.scores["cirl"]
+    assert (row.scores.decisions, row.scores.patients) == (said.decisions, said.patients)
+    for name, one in said.scores.items():
+        whole = getattr(said, name)
+        assert (one.log_likelihood.value, one.accuracy.value) == pytest.approx((whole.mean, whole.accuracy))
+        assert one.log_likelihood.standard_error == pytest.approx(whole.standard_error)
+    assert of_demo[0].cross_validated == {}
 
 
 def test_every_row_is_judged_by_the_same_decisions(of_demo, demo_run):
@@ -527,7 +531,8 @@ def test_settings_of_the_run_come_back_are_settled_and_quick(demo_run):
     ("changes", "message"),
     [
         ({"method": "sing"}, "method must be one of"),
-        ({"weights": (0.5, 0.6)}, "L1 norm 1"),
+        ({"weights": (0.5, -1.1)}, "between -1 and 1"),
+        ({"weights": (0.0, 0.0)}, "not all 0"),
         ({"accuracy": 1.1}, r"Row\.accuracy: Expected float <= 1\.0, got 1\.1"),
         ({"mu_gap": -0.1}, r"Row\.mu_gap: Expected float >= 0\.0, got -0\.1"),
         ({"behind": np.nan}, "finite"),
@@ -567,6 +572,23 @@ def test_what_is_printed_fits_and_is_never_markup(d, truth):
     assert ("0.123" in text) == truth
     assert ("and 9 smaller" in text) == (d == 15)
     assert ("± 0.050" in text) == truth
+
+
+def test_accounts_of_all_patients_have_a_table_of_their_own():
+    batch, rng = batch_of([1, 0, 0], [0, 1]), np.random.default_rng(0)
+    good, poor = (judged_chances(np.log(chances), batch, rng) for chances in ([0.6, 0.4], [0.1, 0.9]))
+    table = whole_table(2, True)
+    rows = tuple(structs.replace(row, scores=poor if row.method == "cloning" else None) for row in table.rows)
+    own = structs.replace(table, rows=rows, cross_validated={"cirl": poor, "habit": good, "chance": poor})
+    text = printed(report_of_baselines(own), width=80)
+    first, second = text.split("Decisions foreseen, ")[1:]
+    assert first.startswith("every patient's from others (5 of 2 patients)")
+    assert first.index("habit alone") < first.index("CIRL")
+    assert "chance" not in first
+    held_out = second.split("Policies")[0]
+    assert held_out.index("behaviour") < held_out.index("MB(h)-IRL")
+    assert "CIRL" not in held_out, "its own row is of other decisions"
+    assert own.as_dict()["cross_validated"]["habit"]["decisions"] == 5
 
 
 def test_a_table_checks_what_it_promises():
