@@ -15,6 +15,7 @@ goes on, and two commands with other ``--first`` can share a folder. A run takes
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -226,7 +227,8 @@ def run(ward: Ward, number: int, folder: Path, world_known: bool = False) -> dic
     assert experts.habit is not None
     batch = ward.decisions(experts, len(ward.table), number)
     # Worlds do not depend on what habits are looked for: the second fit reads those of the first.
-    stored = StoredParts(folder / "unfinished" / str(number))
+    unfinished = folder / "unfinished" / str(number)
+    stored = StoredParts(unfinished)
     found, with_habit = fitted(ward, batch, number, stored)
     none = replace(ward, config=replace(ward.config, habit=()))
     assert found.cross is not None
@@ -246,8 +248,7 @@ def run(ward: Ward, number: int, folder: Path, world_known: bool = False) -> dic
     }
     if world_known:
         answer["world known"] = in_the_true_world(ward, shown, number)
-    for path in sorted(stored.folder.iterdir()) if stored.folder is not None and stored.folder.is_dir() else ():
-        path.unlink()
+    shutil.rmtree(unfinished, ignore_errors=True)
     return answer
 
 
