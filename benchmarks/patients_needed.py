@@ -57,8 +57,8 @@ def run(ward: Ward, weighed: int, kappa: float, patients: int, seed: int, decisi
     batch = ward.decisions(experts, patients, seed)
     posterior = replace(ward.config.posterior, decisions=decisions or batch.n_steps)
     found, said = fitted(replace(ward, config=replace(ward.config, posterior=posterior)), batch, seed, StoredParts())
-    assert found.cross is not None
-    judged = found.cross.judged
+    assert found.foreseen is not None
+    judged = found.foreseen.judged
     return {
         "outcome": ward.agent.feature_map.features[weighed],
         "kappa": kappa,

@@ -231,8 +231,8 @@ def run(ward: Ward, number: int, folder: Path, world_known: bool = False) -> dic
     stored = StoredParts(unfinished)
     found, with_habit = fitted(ward, batch, number, stored)
     none = replace(ward, config=replace(ward.config, habit=()))
-    assert found.cross is not None
-    shown = found.cross.judged
+    assert found.foreseen is not None
+    shown = found.foreseen.judged
     answer: dict[str, Any] = {
         "number": number,
         "truth": {
