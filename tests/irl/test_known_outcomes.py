@@ -60,12 +60,21 @@ def test_what_is_said_of_them() -> None:
     assert seen_sentences(alone) == ["None of the 1 observed features is weighed: they are only seen and predicted."]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_draws():
+    """What is drawn of weights is not looked at here: it need not converge."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, n in {"_WARM_UP": 20, "_BLOCK": 20, "_BLOCKS": 1}.items():
+            patch.setattr(f"irl.preferences.posterior.{name}", n)
+        yield
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     """Of synthetic stays."""
     folder = tmp_path_factory.mktemp("run")
-    config = tiny_explain(icu_stays(), FEATURES, outcomes=OUTCOMES, signs={"wbc": -1}, fit=tiny_fit(gamma=0.5))
-    commands.explain(icu_stays(), config, folder)
+    config = tiny_explain(icu_stays(30), FEATURES, outcomes=OUTCOMES, signs={"wbc": -1}, fit=tiny_fit(gamma=0.5))
+    commands.explain(icu_stays(30), config, folder)
     return Run(folder)
 
 
@@ -118,7 +127,7 @@ def test_a_run_is_diagnosed(run, tmp_path) -> None:
 
 
 def test_one_outcome_alone_goes_through_every_stage(tmp_path) -> None:
-    how = tiny_fit(habit=("previous",), windows=(0, 3))
+    how = tiny_fit(habit=("previous",))
     result = commands.explain(
         icu_stays(30), tiny_explain(icu_stays(30), FEATURES, outcomes=("wbc",), fit=how), tmp_path
     )
