@@ -14,8 +14,8 @@ __getattr__, __dir__, __all__ = attach(
         ".max_margin": "FeatureExpectation MaxMarginResult Mixture MixturePolicy closest_mixture expert_mu phi_along "
         "project",
         ".pipeline": "Fit Study fit simulate",
-        ".preferences": "IdentifiedSet PosteriorResult action_log_likelihood bootstrap_weights by_group grid_posterior "
-        "identified_set not_identifiable regret sample_posterior",
+        ".preferences": "IdentifiedSet PosteriorResult PosteriorConfig by_group identified_set "
+        "judged_preferences not_identifiable regret sample_posterior",
         ".result.result": "Result",
         ".run": "Run",
         ".settings": "DemoConfig ExplainConfig FitConfig",

@@ -101,7 +101,7 @@ def patient_folds(groups: Sequence[str], folds: int, rng: np.random.Generator) -
     """``[N]`` the part of each episode, those of one patient in the same; parts differ by one patient at most.
 
     Raises:
-        ValueError: there are fewer than two parts, or fewer patients than parts.
+        ValueError: there are fewer than two parts, or fewer than three patients for each.
     """
     names, member = np.unique(np.asarray(groups), return_inverse=True)
     if folds < 2 or len(names) < 3 * folds:

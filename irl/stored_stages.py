@@ -110,8 +110,8 @@ class MemberPosterior:
         try:
             mus = values.pop("mu_expert"), values.pop("mu_recovered")
             posterior = PosteriorResult(**values, contexts=contexts, sampler=SamplerReport(**own))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a whole posterior of a member: {error!r}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a whole posterior of a member: {error}") from error
         vectors = [*mus, posterior.theta[0]]
         if len({np.shape(vector) for vector in vectors}) > 1:
             raise ValueError(f"{path} is not a whole posterior of a member: its weights and its mus differ in length")

@@ -1,8 +1,8 @@
 """What the experts' decisions say of the weights: likelihood, posterior with intervals, and what no data can tell.
 
-Experts choose by softmax(kappa Q), and Q of any weights is at hand for a pool of plans, so that a posterior costs no
-new solving: on a grid for two weights, by a sampler for more. The identified set holds all weights under which the
-experts fall short of the best policy found by no more than error explains. Nothing here knows an agent.
+Experts choose by softmax(b + kappa Q), habits beside values, and Q of any weights is at hand for a pool of plans, so
+that a posterior costs no new solving. The identified set holds all weights under which the experts fall short of the
+best policy found by no more than error and habit explain. Nothing here knows an agent.
 """
 
 from irl.preferences.identified_set import (

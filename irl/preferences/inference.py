@@ -19,7 +19,7 @@ from irl.preferences.posterior import PosteriorResult, normal_posterior, sample_
 Psi = Callable[[FloatArray, int | None], npt.NDArray[np.floating]]
 """(w ``[d]``, width of the search or None) -> psi ``[N, T, A, d]`` along the histories that are judged."""
 
-_NEAR_ROUNDS = 2
+_NEAR_ROUNDS, _NEAR_DRAWS = 2, 200
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,20 @@ def plan_pool(
         progress: called with (plans done, plans planned).
     """
     spread = spread_weights(signs, config.plans, rng)
+    # A single outcome has no weights but its signs: none are nearer.
+    width, rounds = (config.near_width, 0) if len(signs) == 1 else (config.spread_width, _NEAR_ROUNDS)
     done = itertools.count(1)
 
-    def searched(weights: FloatArray, width: int | None) -> FloatArray:
+    def searched(weights: FloatArray, width: int) -> FloatArray:
         found = []
         for w in weights:
             found.append(psi(w, width).astype(np.float32))
             if progress is not None:
-                progress(next(done), len(spread) + _NEAR_ROUNDS * config.near_plans)
+                progress(next(done), len(spread) + rounds * config.near_plans)
         return np.stack(found)
 
-    pool = PlanPool(batch, searched(spread, config.spread_width), contexts)
-    for _ in range(_NEAR_ROUNDS):
+    pool = PlanPool(batch, searched(spread, width), contexts)
+    for _ in range(rounds):
         pool = pool.extended(searched(near_weights(pool, signs, config.near_plans, rng), config.near_width))
     return pool
 
@@ -122,9 +124,6 @@ def spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> F
 
 
 def near_weights(pool: PlanPool, signs: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
-    """Weights ``[n, d]`` that the decisions make likely with the plans at hand, the likeliest first.
-
-    A single outcome's weight has a sign alone, whose plans are known.
-    """
-    posterior = normal_posterior(pool, signs, max(n - 1, 1), rng)
-    return np.stack([posterior.mean, *posterior.draws])[:n]
+    """Weights ``[n, d]`` that the decisions make likely with the plans at hand: their mean's, then draws."""
+    posterior = normal_posterior(pool, signs, _NEAR_DRAWS, rng)
+    return np.stack([posterior.mean, *posterior.draws[: n - 1]])

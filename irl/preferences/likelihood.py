@@ -1,4 +1,4 @@
-"""Likelihood of the expert's actions under softmax(kappa w . psi(h, .; w)), by episode and by group.
+"""Likelihood of the experts' actions under softmax(b[c(h), .] + kappa w . psi(h, .; w)), by episode and by group.
 
 The psi of a plan does not depend on weights; weights only decide which plan is best. For a pool of plans the best value
 Q(h, a; w) = max over the pool of w . psi(h, a) is therefore at hand for every w, without solving anything again. It is
@@ -24,45 +24,6 @@ NO_CONTEXTS = Contexts((), ())
 
 _ROUNDS, _CLOSE = 500, 1e-12
 """Of the fixed point that constant chances are: passes at most, and what is small enough a change."""
-
-
-def action_log_likelihood(q: npt.NDArray[np.floating], batch: Batch, kappas: npt.ArrayLike) -> FloatArray:
-    """Log-likelihood ``[K, N]`` of each episode's actions under softmax(kappa q), for inverse temperatures ``[K]``.
-
-    Of the values ``q [N, T, A]`` those of actions that were not allowed, and rows on padding, are not looked at.
-
-    Raises:
-        ValueError: shapes do not match, a value is not finite, or a kappa is negative or not finite.
-    """
-    levels = np.asarray(kappas, dtype=np.float64)
-    if levels.ndim != 1 or not (np.isfinite(levels) & (levels >= 0)).all():
-        raise ValueError(f"kappas must be a vector of finite numbers, none negative, got {kappas!r}")
-    if q.shape != (*batch.actions.shape, batch.n_actions):
-        raise ValueError(f"q must be {(*batch.actions.shape, batch.n_actions)}, got {q.shape}")
-    live = q[batch.mask].astype(np.float64)
-    forbidden = None if batch.allowed is None else ~batch.allowed[batch.mask]
-    if not (np.isfinite(live) if forbidden is None else np.isfinite(live) | forbidden).all():
-        raise ValueError("q is not finite in a step where an action was taken")
-    if forbidden is not None:
-        live[forbidden] = -np.inf
-    steps = np.arange(len(live))
-    # -log p(taken) = kappa (best - taken) + log(1 + sum over the others of exp(kappa (q_a - best))).
-    best = live.argmax(axis=1)
-    short = live[steps, best] - live[steps, batch.actions[batch.mask]]
-    others = np.arange(batch.n_actions) != best[:, None]
-    below = np.ascontiguousarray((live - live[steps, best][:, None])[others].reshape(len(live), -1).T)
-    never = None if forbidden is None else np.isneginf(below)
-    result = np.empty((len(levels), len(batch)))
-    scratch = np.empty_like(below)  # many kappas, many steps: what is written again is not asked for again
-    for i, kappa in enumerate(levels):
-        with np.errstate(invalid="ignore"):  # 0 times infinity, set right below
-            np.exp(np.multiply(below, kappa, out=scratch), out=scratch)
-        if never is not None:
-            scratch[never] = 0.0
-        lost = np.log(1.0 + scratch.sum(axis=0))
-        lost += kappa * short
-        result[i] = -by_episode(lost, batch)
-    return result
 
 
 def taken_log_probabilities(log_probabilities: npt.NDArray[np.floating], batch: Batch) -> FloatArray:
@@ -116,17 +77,6 @@ def by_group(log_likelihood: FloatArray, groups: Sequence[str]) -> FloatArray:
     total = np.zeros((len(names), *log_likelihood.shape[:-1]))
     np.add.at(total, member, np.moveaxis(log_likelihood, -1, 0))
     return np.moveaxis(total, 0, -1)
-
-
-def bootstrap_weights(groups: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Bayesian bootstrap: ``[draws, groups]`` weights, uniform on the simplex, scaled to mean 1.
-
-    The spread of an estimate over such weights is its uncertainty with groups as the unit, however much the rows
-    within a group depend on each other.
-    """
-    weights = rng.standard_exponential((draws, groups))
-    scaled: FloatArray = weights / weights.mean(axis=1, keepdims=True)
-    return scaled
 
 
 def constant_chances(batch: Batch, more: float = 0.0) -> FloatArray:

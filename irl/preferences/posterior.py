@@ -54,7 +54,7 @@ class PosteriorResult:
     """What the likelihood says of theta = kappa w and of habits, as draws; everything else follows from them.
 
     Raises:
-        ValueError: shapes do not match, or a number is not finite.
+        ValueError: shapes do not match, a number is not finite, or a draw of theta is zero and has no direction.
     """
 
     theta: FloatArray
@@ -71,6 +71,8 @@ class PosteriorResult:
             raise ValueError(f"PosteriorResult: theta must be [M, d], logits [M, {self.contexts.size}, A]")
         if not np.isfinite(self.theta).all() or not np.isfinite(self.logits).all():
             raise ValueError("PosteriorResult: a draw is not finite")
+        if not (self.kappa_draws > 0).all():
+            raise ValueError("PosteriorResult: a draw of theta is zero")
 
     @cached_property
     def kappa_draws(self) -> FloatArray:
@@ -81,7 +83,8 @@ class PosteriorResult:
     @cached_property
     def draws(self) -> FloatArray:
         """``[M, d]`` draws of the weights, each of L1 norm 1."""
-        return np.stack([normalised(theta) for theta in self.theta])
+        scaled: FloatArray = self.theta / self.kappa_draws[:, None]
+        return scaled
 
     @cached_property
     def median(self) -> FloatArray:

@@ -26,7 +26,7 @@ FEWEST_DECISIONS, FEWEST_PATIENTS = 50, 10
 """A window with fewer is named and not fitted: how patients differ cannot be told from fewer."""
 NEAR_ENOUGH = 0.002
 """Change of a decision's log-probability, on average, that a plan solved for a window's own mean may still make."""
-_ROUNDS = 2
+_ROUNDS, _ROUGH_DRAWS = 2, 200
 _INFLUENCE_DRAWS, _COMPARED_DRAWS = 400, 1000
 _NORMAL_TAIL = 1.6448536269514722
 
@@ -52,7 +52,7 @@ def time_windows(
         starts: first step of each window; the last goes on to the end of the episodes, and decisions before the first
             are in none.
         config: how much work, per window.
-        rng: plans, bootstrap and draws.
+        rng: plans and draws.
         progress: called with (windows done, windows).
 
     Raises:
@@ -130,15 +130,17 @@ def window_pool(pool: PlanPool, first: int, end: int | None) -> PlanPool | None:
 def patient_influence(pool: PlanPool, posterior: PosteriorResult) -> dict[str, FloatArray]:
     """By patient, how far the posterior mean of the weights ``[d]`` moves per unit of weight that the patient gets.
 
-    It is the posterior's covariance of the weights with the patient's log-likelihood (the infinitesimal jackknife for
-    posterior means): the first-order form of a bootstrap over patients, for any number of features.
+    It is the posterior's covariance of the weights with the patient's log-likelihood, to the power that the likelihood
+    has in it (the infinitesimal jackknife for posterior means): the first-order form of a bootstrap over patients, for
+    any number of features.
     """
     thetas, logits = posterior.thinned(_INFLUENCE_DRAWS)
     drawn = zip(thetas, logits, strict=True)
     said = np.stack([by_group(said_of(pool, *each), pool.batch.groups) for each in drawn])
     draws = np.stack([normalised(theta) for theta in thetas])
-    moved = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(draws) - 1, 1)
-    names = np.unique(np.asarray(pool.batch.groups))  # the order of group_log_likelihood
+    covariance = (said - said.mean(axis=0)).T @ (draws - draws.mean(axis=0)) / max(len(draws) - 1, 1)
+    moved = posterior.sampler.power * covariance
+    names = np.unique(np.asarray(pool.batch.groups))  # the order of by_group
     return {str(name): row for name, row in zip(names, moved, strict=True)}
 
 
@@ -192,7 +194,7 @@ def _with_near_plans(
         thin = []
         for span in waiting:
             part = _part(pool, span)
-            rough = normal_posterior(part, signs, 1, rng)
+            rough = normal_posterior(part, signs, _ROUGH_DRAWS, rng)
             pool = pool.extended(psi(rough.mean, config.near_width)[None])
             if gain(part, _part(pool, span), rough) > NEAR_ENOUGH:
                 around = near_weights(part, signs, config.near_plans, rng)
