@@ -32,6 +32,9 @@ from irl.preferences.posterior import sample_posterior
 VALIDATION = 0.15
 """Share of the other patients by whom a fold's models are chosen, as in the split of a table."""
 
+FORESEEING = 100
+"""Draws of each chain are enough to foresee decisions: chances are averaged over a few."""
+
 
 @dataclass(frozen=True)
 class CrossFit:
@@ -162,7 +165,7 @@ def foresee_others(
     for number in np.unique(cross.fold):
         inside = cross.fold == number
         others, own = pool.take(~inside), pool.take(inside)
-        posterior = sample_posterior(others, signs, rng, roughly=True)
+        posterior = sample_posterior(others, signs, rng, FORESEEING)
         cloned = fit_cloning(cross.train[number], cross.validation[number], cloning, rng, rules=rules).policy
         said = {
             "cirl": averaged_log_chances(own, posterior),

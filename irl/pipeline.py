@@ -238,7 +238,7 @@ def fit(study: Study) -> Fit:
             posterior, pool = judged_preferences(agent.psi, train, *how)
         else:
             pool = plan_pool(cross.psi, cross.judged, *how)
-            posterior = sample_posterior(pool, signs, how[2])
+            posterior = sample_posterior(pool, signs, how[2], config.posterior.draws)
         identified = _identified(study, agent, world, mu, loop, posterior)
     if cross is not None:
         with stage("held-out decisions") as report:

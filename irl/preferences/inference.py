@@ -14,7 +14,7 @@ from cirl_gym.data.features import allowed_faces, arc_weights, draw_weights
 from cirl_gym.data.habits import Contexts
 from cirl_gym.types import FloatArray
 from irl.preferences.likelihood import NO_CONTEXTS, PlanPool
-from irl.preferences.posterior import PosteriorResult, normal_posterior, sample_posterior
+from irl.preferences.posterior import DRAWS, PosteriorResult, normal_posterior, sample_posterior
 
 Psi = Callable[[FloatArray, int | None], npt.NDArray[np.floating]]
 """(w ``[d]``, width of the search or None) -> psi ``[N, T, A, d]`` along the histories that are judged."""
@@ -41,9 +41,11 @@ class PosteriorConfig:
     """Weights drawn from the posterior as it looks so far, whose plans are added, in each of two rounds."""
     near_width: int = 32
     """Width of the search for these, where it decides how exact Q is."""
+    draws: int = DRAWS
+    """Of each chain at most, until there are enough (:func:`irl.preferences.posterior.sample_posterior`)."""
 
     def __post_init__(self) -> None:
-        if min(self.decisions, self.plans, self.spread_width, self.near_plans, self.near_width) < 1:
+        if min(vars(self).values()) < 1:
             raise ValueError(f"PosteriorConfig: every number must be at least 1, got {self}")
 
 
@@ -108,7 +110,7 @@ def judged_preferences(
     """
     judged = judged_episodes(train, config.decisions, rng)
     pool = plan_pool(lambda w, width: psi(judged, w, width), judged, signs, config, rng, contexts, progress)
-    return sample_posterior(pool, signs, rng), pool
+    return sample_posterior(pool, signs, rng, config.draws), pool
 
 
 def spread_weights(signs: FloatArray, plans: int, rng: np.random.Generator) -> FloatArray:

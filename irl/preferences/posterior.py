@@ -26,8 +26,9 @@ from irl.preferences.likelihood import PlanPool
 TAILS = np.array([0.05, 0.5, 0.95])
 R_HAT, EFFECTIVE = 1.01, 400.0
 """A posterior has converged where no R-hat is above and no bulk effective size below."""
-_CHAINS, _WARM_UP, _BLOCK, _BLOCKS = 4, 100, 200, 8
-"""Draws come in blocks, for each chain, until there are enough."""
+DRAWS = 1600
+"""Of each chain, at most; they come in blocks until there are enough."""
+_CHAINS, _WARM_UP, _BLOCK = 4, 100, 200
 _OVERDISPERSED = 1.5
 _DEEPEST = 8
 
@@ -141,7 +142,7 @@ class PosteriorResult:
 
 
 def sample_posterior(
-    pool: PlanPool, signs: npt.ArrayLike, rng: np.random.Generator, *, roughly: bool = False
+    pool: PlanPool, signs: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAWS
 ) -> PosteriorResult:
     """Sample the posterior of theta and of the habits that the pool's contexts allow.
 
@@ -149,7 +150,7 @@ def sample_posterior(
         pool: plans along the experts' histories.
         signs: ``[d]`` of -1, 0 (free) and 1.
         rng: everything that is drawn.
-        roughly: one short block of draws, whether it has converged or not: enough to foresee decisions.
+        draws: of each chain at most, whether they have converged or not.
 
     Raises:
         ValueError: the signs are not d of -1, 0 and 1.
@@ -157,11 +158,11 @@ def sample_posterior(
     density, peak, covariance = prepared(pool, signs)
     density = density.pruned(peak, covariance, rng)
     root = np.asarray(np.linalg.cholesky(covariance))
-    chains = _sampled(density, peak, root, rng, *((_BLOCK // 2, 1) if roughly else (_BLOCK, _BLOCKS)))
-    theta, every = density.theta(chains), chains.reshape(-1, density.n)
+    chains = _sampled(density, peak, root, rng, draws)
+    theta = density.theta(chains)
     return PosteriorResult(
-        theta=density.theta(every),
-        logits=density.logits(every),
+        theta=np.concatenate(theta),
+        logits=np.concatenate(density.logits(chains)),
         contexts=pool.contexts,
         sampler=SamplerReport(*convergence(theta), density.power),
     )
@@ -227,9 +228,9 @@ def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _sampled(
-    density: Density, peak: FloatArray, root: FloatArray, rng: np.random.Generator, block: int, blocks: int
+    density: Density, peak: FloatArray, root: FloatArray, rng: np.random.Generator, draws: int
 ) -> FloatArray:
-    """Chains ``[chains, draws, n]`` of coordinates, in so many blocks of draws at most."""
+    """Chains ``[chains, draws, n]`` of coordinates, of so many draws at most."""
     import mici
 
     seen: dict[bytes, tuple[float, FloatArray]] = {}
@@ -246,12 +247,13 @@ def _sampled(
     system = mici.systems.EuclideanMetricSystem(lambda z: both(z)[0], grad_neg_log_dens=lambda z: both(z)[1])
     integrator = mici.integrators.LeapfrogIntegrator(system)
     sampler = mici.samplers.DynamicMultinomialHMC(system, integrator, rng, max_tree_depth=_DEEPEST)
+    block = min(_BLOCK, draws)
     how: dict[str, Any] = {"n_main_iter": block, "display_progress": False, "n_worker": 1}
     begin = [_OVERDISPERSED * rng.standard_normal(density.n) for _ in range(_CHAINS)]
     step = mici.adapters.DualAveragingStepSizeAdapter(0.8)
     done = sampler.sample_chains(_WARM_UP, init_states=begin, adapters=[step], **how)
     found = [np.stack(done.traces["pos"])]
-    while len(found) < blocks:
+    while len(found) * block < draws:
         drawn = peak + np.concatenate(found, axis=1) @ root.T
         report = SamplerReport(*convergence(density.theta(drawn)), density.power)
         if report.converged:

@@ -71,7 +71,7 @@ def time_windows(
     influence: dict[int, dict[str, FloatArray]] = {}
     for done, i in enumerate(fitted):
         part = _part(pool, spans[i])
-        posteriors[i] = sample_posterior(part, signs, rng)
+        posteriors[i] = sample_posterior(part, signs, rng, config.draws)
         influence[i] = patient_influence(part, posteriors[i])
         if progress is not None:
             progress(done + 1, len(fitted))

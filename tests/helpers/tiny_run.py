@@ -28,7 +28,7 @@ ICU_TABLE = Path(__file__).resolve().parents[2] / "examples" / "icu_like.csv"
 """The synthetic table that ships with the repository."""
 
 AGENT = SuccessorConfig(episodes=100, gradient_steps=5, batch_size=64, width=2, hidden=(16,))
-POSTERIOR = PosteriorConfig(decisions=100, plans=3, near_plans=2)
+POSTERIOR = PosteriorConfig(decisions=100, plans=3, near_plans=2, draws=50)
 RUN_CLI = "import sys; from irl.commands.cli import main; sys.exit(main(sys.argv[1:]))"
 """What the console script does, for ``python -c``."""
 

@@ -1,4 +1,4 @@
-"""How likely actions are: by hand, by invariance, of a pool of plans, among all actions or among those allowed."""
+"""How likely actions are: by hand, by invariance, of a pool of plans and habits, among all or among those allowed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from posteriors import known_posterior
 from scipy.optimize import minimize
 from small_batches import batch_of
 from tiny_run import fitted, make_the_command_line_tiny, tiny_demo, tiny_fit
 
-from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.data.habits import Contexts
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.model import EnsembleModel
-from irl.checks.metrics import averaged_log_likelihood
 from irl.commands.cli import main
 from irl.commands.options import ModelArguments
 from irl.pipeline import simulate
-from irl.preferences import PosteriorResult, SamplerReport
+from irl.preferences.choice import Decisions, Density
 from irl.preferences.likelihood import (
     PlanPool,
-    action_log_likelihood,
-    bootstrap_weights,
+    by_episode,
     by_group,
     constant_chances,
     even_log_chances,
@@ -33,9 +30,7 @@ from irl.preferences.likelihood import (
     per_decision,
     taken_log_probabilities,
 )
-from irl.preferences.posterior import with_model_spread
 from irl.stages import stages
-from irl.stored_stages import MemberPosterior
 
 BATCH = batch_of([0, 1, 1], [1], [0, 0], groups=("p", "q", "p"))
 
@@ -53,67 +48,13 @@ def pool_of(batch, seed=0, plans=4, d=2, scale=1.0) -> PlanPool:
     return PlanPool(batch, scale * rng.normal(size=(plans, *batch.actions.shape, batch.n_actions, d)))
 
 
-class TestActions:
-    def test_by_hand_and_finite_at_extremes(self):
-        # kappa = ln 3 and q = (0, 1): the better action has probability 3/4. kappa = 0: one half.
-        batch = batch_of([1, 1], [0])
-        q = np.zeros((2, 2, 2))
-        q[..., 1] = 1.0
-        expected = [[2 * np.log(3 / 4), np.log(1 / 4)], [2 * np.log(1 / 2), np.log(1 / 2)]]
-        np.testing.assert_allclose(action_log_likelihood(q, batch, [np.log(3), 0.0]), expected)
-        q = np.array([[[-1e3, 1e3, 0.0]], [[-1e3, 1e3, 0.0]]], dtype=np.float32)
-        result = action_log_likelihood(q, batch_of([0], [1], n_actions=3), [1e6])
-        np.testing.assert_allclose(result, [[-2e9, 0.0]])
-
-    def test_only_what_matters_matters(self):
-        rng = np.random.default_rng(0)
-        batch = batch_of([0, 2, 1], [1], [2, 0], n_actions=3)
-        q, kappas = rng.normal(size=(3, 3, 3)), np.array([0.5, 20.0])
-        plain = action_log_likelihood(q, batch, kappas)
-        padded = np.pad(np.where(batch.mask[..., None], q, np.nan), ((0, 0), (0, 4), (0, 0)), constant_values=1e30)
-        np.testing.assert_array_equal(action_log_likelihood(padded, batch.padded(7), kappas), plain)
-        np.testing.assert_allclose(action_log_likelihood(3 * q, batch, kappas / 3), plain)
-        np.testing.assert_allclose(action_log_likelihood(q + rng.normal(size=(3, 3, 1)), batch, kappas), plain)
-        order = np.array([2, 0, 1])
-        np.testing.assert_allclose(action_log_likelihood(q[order], batch.take(order), kappas), plain[:, order])
-        renamed = batch_of([2, 1, 0], [0], [1, 2], n_actions=3)  # 0 -> 2, 1 -> 0, 2 -> 1
-        np.testing.assert_allclose(action_log_likelihood(q[..., [1, 2, 0]], renamed, kappas), plain)
-
-    def test_bad_input(self):
-        batch, q = batch_of([0, 1]), np.zeros((1, 2, 2))
-        for kappas in ([-1.0], [np.inf], 1.0):
-            with pytest.raises(ValueError, match="kappas must be"):
-                action_log_likelihood(q, batch, kappas)
-        with pytest.raises(ValueError, match="q must be"):
-            action_log_likelihood(np.zeros((1, 2, 3)), batch, [1.0])
-        with pytest.raises(ValueError, match="q is not finite"):
-            action_log_likelihood(q * np.nan, batch, [1.0])
-
-    def test_groups_and_their_bootstrap_weights(self):
-        table = np.array([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 1.0, 1.0]])
-        np.testing.assert_array_equal(by_group(table, ("q", "p", "q", "r")), [[2, 5, 8], [0, 1, 1]])
-        np.testing.assert_array_equal(by_group(table[0], ("q", "p", "q", "r")), [2, 5, 8])
-        with pytest.raises(ValueError, match="4 episodes and 2 group names"):
-            by_group(table, ("q", "p"))
-        weights = bootstrap_weights(10, 20_000, np.random.default_rng(0))
-        np.testing.assert_allclose(weights.mean(axis=1), 1.0)
-        np.testing.assert_allclose(weights.mean(axis=0), 1.0, atol=0.03)
-        # Dirichlet(1, ..., 1) times n: variance (n - 1)/(n + 1).
-        np.testing.assert_allclose(weights.var(axis=0), 9 / 11, atol=0.06)
-
-    def test_what_is_forbidden_does_not_count_and_a_forced_decision_says_nothing(self):
-        # Values 1, 2, 5; the last is forbidden; the first was taken: p = 1 / (1 + e^kappa), whatever the 5 is.
-        batch = replace(batch_of([0], n_actions=3), allowed=np.array([[[True, True, False]]]))
-        kappas = np.array([0.0, 1.0, 20.0])
-        for third in (5.0, -1e6, np.inf, np.nan):
-            found = action_log_likelihood(np.array([[[1.0, 2.0, third]]]), batch, kappas)
-            np.testing.assert_allclose(found[:, 0], -np.log1p(np.exp(kappas)))
-        batch = replace(batch_of([1, 0]), allowed=np.array([[[False, True], [True, True]]]))
-        q = np.array([[[7.0, -3.0], [1.0, 2.0]]])
-        np.testing.assert_allclose(action_log_likelihood(q, batch, [1.0])[0], -np.log1p(np.e))
-        q[0, 1, 1] = -np.inf
-        with pytest.raises(ValueError, match="not finite"):
-            action_log_likelihood(q, batch, [1.0])
+def test_sums_over_episodes_and_groups():
+    table = np.array([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 1.0, 1.0]])
+    np.testing.assert_array_equal(by_group(table, ("q", "p", "q", "r")), [[2, 5, 8], [0, 1, 1]])
+    np.testing.assert_array_equal(by_group(table[0], ("q", "p", "q", "r")), [2, 5, 8])
+    np.testing.assert_array_equal(by_episode(np.arange(6.0), BATCH), [0 + 1 + 2, 3, 4 + 5])
+    with pytest.raises(ValueError, match="4 episodes and 2 group names"):
+        by_group(table, ("q", "p"))
 
 
 class TestDecisions:
@@ -190,12 +131,28 @@ def test_q_is_the_best_plan_of_each_action_by_hand(w, values):
     np.testing.assert_allclose(by_hand().q(np.array(w, dtype=float))[0, 0], values)
 
 
-def test_likelihood_by_hand():
-    # Values 3 and 2, the second action was taken: p = e^(2 kappa) / (e^(3 kappa) + e^(2 kappa)) = 1 / (1 + e^kappa).
-    w, kappas = np.array([0.0, 1.0]), np.array([0.0, 1.0, 5.0])
-    expected = -np.log1p(np.exp(kappas))
-    np.testing.assert_allclose(by_hand().group_log_likelihood(w, kappas)[:, 0], expected)
-    np.testing.assert_allclose(by_hand().log_likelihoods(np.tile(w, (3, 1)), kappas), expected, rtol=1e-6)
+@pytest.mark.parametrize("kappa", [0.0, 1.0, 5.0, 1e6])
+def test_chances_by_hand(kappa):
+    # Values 3 and 2: p = e^(2 kappa) / (e^(3 kappa) + e^(2 kappa)) = 1 / (1 + e^kappa) of the second action.
+    logs = by_hand().log_chances(kappa * np.array([0.0, 1.0]), np.zeros((0, 2)))
+    np.testing.assert_allclose(logs[0, 0], [-np.logaddexp(0, -kappa), -np.logaddexp(0, kappa)], atol=1e-12)
+
+
+def test_habits_of_several_contexts_add_up_by_hand():
+    # The action before and the ward: logits of treating 1 + .5 at first in ward A, -2 + .25 after treating in ward B.
+    batch = replace(batch_of([1, 0], d=2), contexts=(("ward", ("A", "B")),), context_levels=np.array([[[0], [1]]]))
+    logits = np.zeros((5, 2))
+    logits[[0, 2, 3, 4], 1] = [1.0, -2.0, 0.5, 0.25]
+    pool = PlanPool(batch, np.zeros((1, 1, 2, 2, 2)), Contexts.of(batch, ("previous", "ward")))
+    logs = pool.log_chances(np.array([3.0, -9.0]), logits)
+    np.testing.assert_allclose(logs[0, :, 1] - logs[0, :, 0], [1.5, -1.75])
+    np.testing.assert_allclose(np.exp(logs).sum(axis=2), 1.0)
+    np.testing.assert_allclose(pool.log_chances(np.zeros(2), logits + np.arange(5.0)[:, None]), logs)
+    # And values: .01 more for treating, under 100.
+    psi = np.zeros((1, 1, 2, 2, 2))
+    psi[..., 1, 0] = 0.01
+    more = replace(pool, psi=psi).log_chances(np.array([100.0, 0.0]), logits)
+    np.testing.assert_allclose(more[0, :, 1] - more[0, :, 0], [2.5, -0.75])
 
 
 @settings(max_examples=30, deadline=None)
@@ -211,58 +168,71 @@ def test_more_plans_never_lower_a_value(seed, w):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("d", [1, 2, 5])
 @pytest.mark.parametrize("scale", [1.0, 20.0])
-def test_the_two_likelihoods_agree(d, scale, masked):
-    batch = masked_batch(d) if masked else BATCH
-    pool = pool_of(batch, d, d=d, scale=scale)
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(7, d))
-    w /= np.abs(w).sum(axis=1, keepdims=True)
-    kappas = np.exp(rng.uniform(0, np.log(1000), size=7))
-    one_by_one = [pool.group_log_likelihood(w[i], kappas[i : i + 1]).sum() for i in range(7)]
-    np.testing.assert_allclose(pool.log_likelihoods(w, kappas), one_by_one, rtol=1e-4)
-    few = np.array([3.0 / scale])  # chances far from 0, which an average does not tell from 1e-300
-    averaged = averaged_log_likelihood(pool, w[:1], few)
-    np.testing.assert_allclose(averaged, action_log_likelihood(pool.q(w[0]), batch, few)[0], atol=1e-9)
+def test_the_likelihood_that_is_sampled_is_the_pools(d, scale, masked):
+    batch = masked_batch(d) if masked else batch_of([0, 2, 1], [1], [2, 0], n_actions=3, d=2)
+    pool = replace(pool_of(batch, d, d=d, scale=scale), contexts=Contexts.of(batch, ("previous",)), levels=None)
+    one, prior = (Density(Decisions.of(pool), np.zeros(d), power) for power in (1.0, 0.0))
+    x = np.random.default_rng(0).standard_normal(one.n) / scale
+    said = taken_log_probabilities(pool.log_chances(one.theta(x), one.logits(x)), batch)
+    assert said.sum() == pytest.approx(one(x)[0] - prior(x)[0], rel=1e-4, abs=1e-4)
+
+
+def test_only_what_matters_matters():
+    pool, theta, logits = pool_of(BATCH), np.array([-0.6, -1.4]), np.zeros((0, 2))
+    said = taken_log_probabilities(pool.log_chances(theta, logits), BATCH)
+    longer = BATCH.padded(7)
+    spoilt = np.pad(pool.psi, ((0, 0), (0, 0), (0, 4), (0, 0), (0, 0)), constant_values=np.nan)
+    spoilt[:, ~longer.mask] = np.nan
+    with np.errstate(invalid="ignore"):
+        other = taken_log_probabilities(PlanPool(longer, spoilt).log_chances(theta, logits), longer)
+    np.testing.assert_array_equal(other, said)
+    order = np.array([2, 0, 1])
+    moved = PlanPool(BATCH.take(order), pool.psi[:, order])
+    np.testing.assert_allclose(taken_log_probabilities(moved.log_chances(theta, logits), moved.batch), said[order])
+    np.testing.assert_allclose(replace(pool, psi=3 * pool.psi).q(theta / 3), pool.q(theta))
+
+
+def test_some_episodes_of_a_pool_keep_their_plans_and_levels():
+    batch = batch_of([0, 1, 1], [1], [0, 0])
+    pool = replace(pool_of(batch), contexts=Contexts.of(batch, ("previous",)), levels=None)
+    part = pool.take(np.array([2, 0]))
+    assert part.batch.ids == ("e2", "e0")
+    np.testing.assert_array_equal(part.psi, pool.psi[:, [2, 0]])
+    np.testing.assert_array_equal(part.levels, pool.levels[[2, 0]])
+    np.testing.assert_array_equal(part.levels[0, :2, 0], [0, 1])
+    assert pool.take(np.array([True, False, True])).batch.ids == ("e0", "e2")
+    with pytest.raises(ValueError, match=r"PlanPool.levels must be \[N, T, 1\]"):
+        replace(pool, levels=np.zeros((3, 3, 2), dtype=int))
+    with pytest.raises(ValueError, match="differ between the batch and the habit"):
+        PlanPool(batch, pool.psi, Contexts(("previous",), (("none yet", "other"),)))
 
 
 def test_masks_that_forbid_nothing_change_nothing_and_what_is_forbidden_is_not_there():
-    batch = masked_batch()
+    batch, none = masked_batch(), np.zeros((0, 3))
     free, full = replace(batch, allowed=None), replace(batch, allowed=np.ones_like(batch.allowed))
-    w, kappas = np.array([0.3, -0.7]), np.array([0.5, 30.0])
-    one, two = pool_of(free), pool_of(full)
-    np.testing.assert_array_equal(one.group_log_likelihood(w, kappas), two.group_log_likelihood(w, kappas))
+    theta = np.array([3.0, -7.0])
+    np.testing.assert_array_equal(pool_of(free).log_chances(theta, none), pool_of(full).log_chances(theta, none))
     np.testing.assert_array_equal(constant_chances(free), constant_chances(full))
     np.testing.assert_allclose(
         taken_log_probabilities(even_log_chances(free), free), taken_log_probabilities(even_log_chances(full), full)
     )
-    # Actions 0 and 2 of three, everywhere: the same as a batch of two actions.
+    logs = pool_of(batch).log_chances(theta, none)
+    assert np.isneginf(logs[~batch.allowed]).all()
+    np.testing.assert_allclose(np.exp(logs).sum(axis=2), 1.0)
+    # Actions 0 and 2 of three, everywhere: the same as a batch of two actions. A forced decision says nothing.
     small = batch_of([0, 1, 1], [1, 0])
     big = replace(batch_of([0, 2, 2], [2, 0], n_actions=3), allowed=np.tile([True, False, True], (2, 3, 1)))
     psi = np.random.default_rng(0).normal(size=(2, 2, 3, 3, 2))
-    w, kappas = np.array([0.4, 0.6]), np.array([2.0])
+    one, two = PlanPool(big, psi), PlanPool(small, psi[:, :, :, [0, 2]])
     np.testing.assert_allclose(
-        PlanPool(big, psi).group_log_likelihood(w, kappas),
-        PlanPool(small, psi[:, :, :, [0, 2]]).group_log_likelihood(w, kappas),
+        one.log_chances(theta, none)[big.mask][:, [0, 2]], two.log_chances(theta, none[:, :2])[small.mask]
     )
     np.testing.assert_allclose(constant_chances(big)[[0, 2]], constant_chances(small), atol=1e-9)
-
-
-def test_groups_are_patients_in_sorted_order_and_padding_is_not_looked_at():
-    pool, w, kappas = pool_of(BATCH), np.array([-0.3, -0.7]), np.array([2.0])
-    groups = pool.group_log_likelihood(w, kappas)
-    alone = [
-        PlanPool(BATCH.take(np.array([i])), pool.psi[:, [i]]).group_log_likelihood(w, kappas)[0, 0] for i in range(3)
-    ]
-    np.testing.assert_allclose(groups, [[alone[0] + alone[2], alone[1]]])
-    pool = pool_of(BATCH)
-    spoilt = pool.psi.copy()
-    spoilt[:, ~BATCH.mask] = np.nan
-    other = PlanPool(BATCH, spoilt)
-    w, kappas = np.array([[-0.3, -0.7]]), np.array([5.0])
-    assert other.log_likelihoods(w, kappas) == pool.log_likelihoods(w, kappas)
-    np.testing.assert_array_equal(other.group_log_likelihood(w[0], kappas), pool.group_log_likelihood(w[0], kappas))
+    forced = replace(small, allowed=np.eye(2, dtype=bool)[small.actions])
+    said = PlanPool(forced, psi[:, :, :, :2]).log_chances(theta, none[:, :2])
+    np.testing.assert_array_equal(taken_log_probabilities(said, forced), [0.0, 0.0])
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 3, 2, 2), (1, 2, 3, 2, 2), (1, 3, 4, 2, 2), (1, 3, 3, 3, 2), (3, 3, 2, 2)])
@@ -275,31 +245,6 @@ def test_shapes_must_match_the_batch_and_values_be_finite(shape):
         for refuse in (lambda psi: PlanPool(BATCH, psi), pool_of(BATCH).extended):
             with pytest.raises(ValueError, match="not finite where an action was taken"):
                 refuse(psi)
-
-
-def posterior(centre, half, n=1001):
-    """Draws spread evenly around a first weight; both weights negative."""
-    first = np.linspace(centre - half, centre + half, n)
-    draws = np.stack([first, -1 - first], axis=1)
-    low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-    return known_posterior(draws, np.linspace(50, 150, n), low=low, high=high)
-
-
-def test_intervals_hold_what_members_say_and_never_shrink():
-    whole = posterior(-0.3, 0.01)
-    assert with_model_spread(whole, []) is whole
-    alike = with_model_spread(whole, [posterior(-0.3, 0.01)] * 2)
-    np.testing.assert_allclose([alike.low, alike.high], [whole.low, whole.high], atol=1e-6)
-    np.testing.assert_array_equal(alike.mean, whole.mean)
-    members = [posterior(-0.35, 0.01), posterior(-0.25, 0.01)]
-    for ordered in (members, members[::-1]):
-        wider = with_model_spread(whole, ordered)
-        assert (wider.low[0], wider.high[0]) == pytest.approx((-0.357, -0.243), abs=0.002)
-        assert len(wider.draws) == 3 * 1001
-    assert len(with_model_spread(whole, [posterior(-0.35, 0.01, n=101)]).draws) == 2 * 101, "as many of each"
-    wide = replace(posterior(-0.3, 0.001), low=np.array([-0.4, -0.8]), high=np.array([-0.2, -0.6]))
-    same = with_model_spread(wide, [posterior(-0.3, 0.001)])
-    np.testing.assert_array_equal([same.low, same.high], [wide.low, wide.high])
 
 
 def test_a_run_with_three_models():
@@ -333,32 +278,3 @@ def test_the_command_and_its_options(tmp_path, monkeypatch, capsys):
     config = ModelArguments(model="mb_h", members=4, relative=("x",)).put_into(tiny_fit())
     assert (config.model, config.outcome.members, config.outcome.relative) == ("mb_h", 4, ("x",))
     assert ModelArguments().put_into(tiny_fit()) == tiny_fit()
-
-
-def test_what_is_stored_of_a_member_comes_back(tmp_path):
-    rng = np.random.default_rng(0)
-    vectors = {name: rng.standard_normal(3) for name in ("mean", "median", "low", "high", "best")}
-    numbers = ("concentration", "kappa_mean", "kappa_low", "kappa_high", "best_kappa", "best_log_likelihood")
-    drawn = {"draws": rng.standard_normal((5, 3)), "kappa_draws": rng.standard_normal(5)}
-    sampler = SamplerReport(0.1, rng.standard_normal(4), rng.standard_normal(4), 700, 12)
-    values = {name: float(rng.standard_normal()) for name in numbers}
-    for more in ({"sampler": sampler}, {"bootstrap": rng.standard_normal((4, 3))}):
-        found = MemberPosterior(*rng.standard_normal((2, 3)), PosteriorResult(**vectors, **values, **drawn, **more))
-        found.save(tmp_path / "member.npz")
-        again = MemberPosterior.load(tmp_path / "member.npz")
-        for one, other in ((found, again), (found.posterior, again.posterior)):
-            assert {name: type(value) for name, value in vars(one).items()} == {
-                name: type(value) for name, value in vars(other).items()
-            }
-        np.testing.assert_equal(flat(again), flat(found))
-    arrays = read_arrays(tmp_path / "member.npz")
-    for broken in ({**arrays, "mean": np.zeros(2)}, {key: arrays[key] for key in arrays if key != "low"}):
-        write_arrays(tmp_path / "member.npz", broken)
-        with pytest.raises(ValueError, match="is not a whole posterior of a member"):
-            MemberPosterior.load(tmp_path / "member.npz")
-
-
-def flat(found):
-    posterior = dict(vars(found.posterior))
-    sampler = posterior.pop("sampler")
-    return found.mu_expert, found.mu_recovered, posterior, sampler and vars(sampler)
