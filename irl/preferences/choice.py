@@ -7,8 +7,8 @@ best under theta: exact wherever no two plans tie.
 The prior: every component of theta has Laplace's density of scale :data:`KAPPA` / d (half of it where its sign is
 known), and a level's A logits are normal around 0 with standard deviation :data:`HABIT`. So w is uniform on the
 allowed part of the L1 sphere, and kappa, independent of it, has a gamma distribution of shape d and mean
-:data:`KAPPA`. The density is finite at theta = 0, where habits alone are left: a prior that is flat in log kappa makes a
-funnel there.
+:data:`KAPPA`. The density is finite at theta = 0, where habits alone are left: a prior that is flat in log kappa makes
+a funnel there.
 """
 
 from __future__ import annotations

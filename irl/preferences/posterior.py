@@ -227,9 +227,7 @@ def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     return r_hat, effective
 
 
-def _sampled(
-    density: Density, peak: FloatArray, root: FloatArray, rng: np.random.Generator, draws: int
-) -> FloatArray:
+def _sampled(density: Density, peak: FloatArray, root: FloatArray, rng: np.random.Generator, draws: int) -> FloatArray:
     """Chains ``[chains, draws, n]`` of coordinates, of so many draws at most."""
     import mici
 

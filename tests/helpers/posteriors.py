@@ -1,4 +1,4 @@
-"""Posteriors whose every number is known, and decisions that are drawn from a choice model whose parameters are known."""
+"""Posteriors whose every number is known, and decisions drawn from a choice model whose parameters are known."""
 
 from __future__ import annotations
 

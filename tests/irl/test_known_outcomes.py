@@ -60,15 +60,6 @@ def test_what_is_said_of_them() -> None:
     assert seen_sentences(alone) == ["None of the 1 observed features is weighed: they are only seen and predicted."]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_draws():
-    """What is drawn of weights is not looked at here: it need not converge."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, n in {"_WARM_UP": 20, "_BLOCK": 20, "_BLOCKS": 1}.items():
-            patch.setattr(f"irl.preferences.posterior.{name}", n)
-        yield
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     """Of synthetic stays."""
