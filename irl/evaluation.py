@@ -41,6 +41,7 @@ from irl.preferences.posterior import SamplerReport, sample_posterior
 from irl.result import result as records
 from irl.result import sentences
 from irl.result.exchange import exchange_rates
+from irl.result.habits import found_habits
 from irl.result.result import Result
 from irl.result.simulated_habits import SimulatedHabits, WithoutHabits, habit_logits
 
@@ -200,6 +201,7 @@ def judged(
         headline=headline(found, word, likelihood, met, truth, allowed),
         exchange_rates=exchange_rates(phi, posterior.draws),
         simulated_habits=None if simulated is None else _simulated_habits(study, found, simulated),
+        habits=found_habits(posterior.contexts, posterior.logits, found.pool.batch),
         stop=found.loop.stop,
         identification=sentences.pinned(posterior, identified),
         sampler=recorded_sampler(names, posterior.sampler),
@@ -272,19 +274,23 @@ def headline(
 ) -> tuple[str, ...]:
     """The verdict, the finding and what limits it, one sentence each."""
     names, posterior = found.feature_map.features, found.posterior
+    habits, meant = bool(posterior.contexts.names), sentences.weights_mean_something(word)
     true = []
     if truth is not None:
-        error, values = float(np.abs(found.weights - truth).max()), ", ".join(f"{value:+.3g}" for value in truth)
-        true = [f"The simulated expert's true weights are ({values}); the largest error is {error:.3f}."]
+        error, values = float(np.abs(posterior.median - truth).max()), ", ".join(f"{value:+.3g}" for value in truth)
+        off = f"; the largest error is {error:.3f}" if meant else ""
+        true = [f"The simulated expert's true weights are ({values}){off}."]
     told: tuple[str, ...] = ()
-    if sentences.weights_mean_something(word):
+    if meant:
         told = (
+            *sentences.strictness_sentences(posterior),
             *sentences.loop_sentences(names, found.loop, posterior),
             *sentences.expectation_sentences(found.feature_map, found.model.model.noise_scale),
             *sentences.window_sentences(names, found.windows),
         )
     return (
-        sentences.verdict_sentence(word, likelihood, bool(posterior.contexts.names)),
+        sentences.verdict_sentence(word),
+        *sentences.added_sentences(word, likelihood, habits),
         *sentences.verdict_sentences(
             names, lambda i: sentences.per(found.feature_map, i), word, posterior, found.identified
         ),
@@ -294,11 +300,17 @@ def headline(
         *true,
         *sentences.gamma_sentences(found.choice),
         *([] if allowed is None else [allowed.sentence]),
-        _accuracy_sentence(met),
+        _accuracy_sentence(met, likelihood),
     )
 
 
-def _accuracy_sentence(met: records.Accuracy) -> str:
-    beside = f"cloning {met.cloning:.3f}, majority {met.majority:.3f}, last action {met.repeat_last_action:.3f}"
-    known = "" if met.ceiling is None else f"; nobody can exceed {met.ceiling:.3f}"
-    return f"The preferences alone, without habit, meet {met.cirl:.3f} of held-out decisions ({beside}{known})."
+def _accuracy_sentence(met: records.Accuracy, likelihood: records.HeldOutLikelihood) -> str:
+    references = (("last-action table", likelihood.last_action), ("gradient boosting", likelihood.boosting))
+    beside = ", ".join(f"{name} {one.accuracy:.3f}" for name, one in (*references, ("cloning", likelihood.cloning)))
+    known = "" if met.ceiling is None else f"; nobody can exceed {met.ceiling:.3f} there but by luck"
+    often = f"most frequent action {met.majority:.3f}, last action again {met.repeat_last_action:.3f}"
+    return (
+        f"What the experts are predicted to do meets {likelihood.cirl.accuracy:.3f} of {likelihood.decisions:,} "
+        f"decisions ({beside}). What the preferences alone would do meets {met.cirl:.3f} of the decisions of held-out "
+        f"episodes ({often}{known})."
+    )

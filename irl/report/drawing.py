@@ -21,7 +21,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.types import FloatArray
 from irl.report.section import percent, signed
-from irl.result.result import AgreementOverTime, Result
+from irl.result.result import Accuracy, AgreementOverTime, HeldOutLikelihood, Result
 
 # Colours by Okabe and Ito (the yellow ones darkened), which people with every kind of colour vision can tell apart;
 # marker and dash go along, and the lengths differ, so that many actions still look different.
@@ -31,6 +31,7 @@ DASHES = ("-", "--", "-.", ":")
 BLUE, ORANGE, BAND, GREY = COLOURS[0], COLOURS[1], "#C9DDEC", "#666666"
 WIDTH = 6.0
 """Inches; an SVG unit is 1/72 of one. Narrow, so that the text is still readable when a phone shrinks the picture."""
+ALONE = "preferences alone (CIRL)"
 FONT = "DejaVu Sans"
 """Comes with matplotlib and is wide: what fits when measured with it fits in a reader's other fonts."""
 
@@ -224,30 +225,54 @@ def margins_svg(result: Result) -> str:
     return svg("margins", f"Margin of the loop: {said}", 2.6, draw)
 
 
-def accuracy_svg(result: Result) -> str:
-    """Accuracy beside the baselines and below its ceiling."""
-    accuracy = result.accuracy
-    bars = {
-        "learnt weights (CIRL)": accuracy.cirl,
-        "behaviour cloning": accuracy.cloning,
-        "most frequent action": accuracy.majority,
-        "repeat the last action": accuracy.repeat_last_action,
+def predicted_bars(found: HeldOutLikelihood) -> dict[str, float]:
+    """Accuracy of the predicted experts, and of references that know no preferences, on the same decisions."""
+    return {
+        "predicted experts (CIRL)": found.cirl.accuracy,
+        "gradient boosting": found.boosting.accuracy,
+        "behaviour cloning": found.cloning.accuracy,
+        "last-action table": found.last_action.accuracy,
     }
 
+
+def acting_bars(accuracy: Accuracy) -> dict[str, float]:
+    """Accuracy of the policy of the preferences alone, and of others that act, on held-out episodes."""
+    return {
+        ALONE: accuracy.cirl,
+        "behaviour cloning, acting": accuracy.cloning,
+        "most frequent action": accuracy.majority,
+        "last action again": accuracy.repeat_last_action,
+    }
+
+
+def accuracy_svg(result: Result) -> str:
+    """Accuracy of the predicted experts and of the preferences alone, each beside its references, and the ceiling."""
+    accuracy = result.accuracy
+    above = {} if result.likelihood is None else predicted_bars(result.likelihood)
+    below = acting_bars(accuracy)
+    bars = [*above.items(), *below.items()]
+    # The two groups are about different decisions: a gap parts them.
+    places = [*range(len(above)), *(len(above) + 0.6 * bool(above) + i for i in range(len(below)))]
+    first = {0, len(above)}
+
     def draw(axes: Axes) -> None:
-        axes.barh(list(bars), list(bars.values()), height=0.6, color=["#7FB2D6", *["#D3DCE3"] * 3])
-        for row, value in enumerate(bars.values()):
-            axes.text(0.015, row, percent(value), va="center")
+        colours = ["#7FB2D6" if i in first else "#D3DCE3" for i in range(len(bars))]
+        axes.barh(places, [value for _, value in bars], height=0.6, color=colours)
+        for place, (_, value) in zip(places, bars, strict=True):
+            axes.text(0.015, place, percent(value), va="center")
+        axes.set_yticks(places, [name for name, _ in bars])
         axes.invert_yaxis()
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-        axes.set_xlabel("held-out decisions met")
+        axes.set_xlabel("decisions met")
         if accuracy.ceiling is not None:
-            axes.axvline(accuracy.ceiling, color=ORANGE, ls="--", lw=1.6, label=f"ceiling {percent(accuracy.ceiling)}")
+            low = [places[len(above)] - 0.45, places[-1] + 0.45]
+            label = f"ceiling {percent(accuracy.ceiling)}"
+            axes.plot([accuracy.ceiling] * 2, low, color=ORANGE, ls="--", lw=1.6, label=label)
 
     ceiling = "" if accuracy.ceiling is None else f"; ceiling {percent(accuracy.ceiling)}"
-    label = "Accuracy: " + "; ".join(f"{name} {percent(value)}" for name, value in bars.items()) + ceiling
-    return svg("accuracy", label, 2.5, draw, grid="x")
+    label = "Accuracy: " + "; ".join(f"{name} {percent(value)}" for name, value in bars) + ceiling
+    return svg("accuracy", label, 1.1 + 0.34 * len(bars), draw, grid="x")
 
 
 def what_if_svg(what_if: WhatIf) -> str:
@@ -297,7 +322,7 @@ def agreement_svg(over_time: AgreementOverTime) -> str:
     """Share of decisions met at every step, above how many episodes are still going on."""
 
     def draw(axes: Axes, left: Axes) -> None:
-        axes.plot(over_time.cirl, "-o", color=BLUE, ms=4, label="learnt weights (CIRL)")
+        axes.plot(over_time.cirl, "-o", color=BLUE, ms=4, label=ALONE)
         axes.plot(over_time.cloning, "--s", color=ORANGE, ms=4, label="behaviour cloning")
         axes.set_ylim(0, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))

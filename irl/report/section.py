@@ -77,13 +77,21 @@ class Details:
 
 
 @dataclass(frozen=True)
+class Heading:
+    """What the parts after it are about, within a section."""
+
+    kind: ClassVar = "heading"
+    text: str
+
+
+@dataclass(frozen=True)
 class Line:
     """A line that a terminal does not wrap: a path in it stays whole."""
 
     text: str
 
 
-Part: TypeAlias = "Table | Picture | Terms | Reasons | Details | str"
+Part: TypeAlias = "Table | Picture | Terms | Reasons | Details | Heading | str"
 Shown: TypeAlias = "Table | Line | str"
 
 
@@ -107,6 +115,8 @@ class Report:
     headline: tuple[str, ...]
     """The finding in plain sentences."""
     sections: tuple[Section, ...]
+    verdict: str = ""
+    """What comes before all else, large; nothing: the title does."""
 
 
 def show(report: Report, console: Console) -> None:
@@ -115,9 +125,10 @@ def show(report: Report, console: Console) -> None:
     Names come from a stranger's table: they are text, never markup. Minus signs are those of a keyboard.
     """
     console.print()
-    for sentence in report.headline:
+    said = [sentence for sentence in (report.verdict, *report.headline) if sentence]
+    for sentence in said:
         console.print(Text(sentence, style="bold"))
-    if report.headline:
+    if said:
         console.print()
     for part in (part for section in report.sections for part in section.terminal):
         if isinstance(part, Table):

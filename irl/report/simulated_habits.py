@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from irl.report.section import NO_BREAK, Section, Table, explained, short, signed, span
+from irl.report.section import NO_BREAK, Details, Section, Table, explained, short, signed, span
+from irl.report.weights import FOLD
 from irl.result.result import Result
+from irl.result.sentences import weights_mean_something
 
 _NAMES = {"repeat": "repeating the action before", "treat": "treating"}
 
@@ -45,8 +47,9 @@ def simulated_habits_section(result: Result) -> Section | None:
         "Experts outside a simulator may have other habits, of which the action before says nothing. There, a model "
         "with habits is the more cautious one: what habits can explain as well, it does not call a preference."
     )
-    page = (explained(shows, read, cannot), habits, weights)
-    shown = (habits.titled("Habits of the simulated experts"), weights)
+    meant = weights_mean_something(result.verdict)
+    page = (explained(shows, read, cannot), habits, weights if meant else Details(FOLD, (weights,)))
+    shown = (habits.titled("Habits of the simulated experts"), *([weights] if meant else []))
     return Section("simulated-habits", "Experts with habits", page, shown)
 
 

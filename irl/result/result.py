@@ -26,6 +26,7 @@ from irl.result.codec import (
     require,
 )
 from irl.result.exchange import ExchangeRate
+from irl.result.habits import Habits
 from irl.result.simulated_habits import SimulatedHabits
 
 BEYOND = 1.645
@@ -179,7 +180,7 @@ class AllowedActions(Record, frozen=True):
 
 
 class GammaTried(Record, frozen=True):
-    """What one discount factor says: posterior means and 90 % intervals of the weights, the mean of kappa."""
+    """What one discount factor says: medians and 90 % intervals of the weights, the mean of kappa."""
 
     gamma: Share
     log_likelihood: LogProbability
@@ -189,7 +190,7 @@ class GammaTried(Record, frozen=True):
     standard_error: NotNegative
     """Of the difference, paired by patient."""
     weights: Numbers
-    """``[d]`` posterior mean under this discount factor, L1 norm 1."""
+    """``[d]`` posterior medians under this discount factor."""
     intervals: tuple[Interval, ...]
     kappa: float
 
@@ -366,10 +367,10 @@ class WindowChange(Record, frozen=True):
 
 
 class WindowWeights(Record, frozen=True):
-    """The posterior of the weights and of kappa from the decisions of one window: means and 90 % intervals."""
+    """The posterior of weights and kappa from the decisions of one window: medians, kappa's mean, 90 % intervals."""
 
     weights: Numbers
-    """``[d]`` posterior mean, L1 norm 1."""
+    """``[d]`` posterior medians."""
     intervals: tuple[Interval, ...]
     kappa: float
     kappa_interval: Interval
@@ -471,6 +472,8 @@ class Result(Document, frozen=True, kw_only=True):
     """The mixture of found policies nearest to the experts; None in a run of an earlier version."""
     exchange_rates: tuple[ExchangeRate, ...] = ()
     """What makes up for one more step with an action that is weighed; empty where none is."""
+    habits: Habits | None = None
+    """What was found of habits beside preferences; None where none were looked for."""
     simulated_habits: SimulatedHabits | None = None
     """What was found of the habits of simulated experts; None where they have none, or none were looked for."""
 

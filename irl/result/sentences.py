@@ -20,6 +20,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcomes import Above, Below, KnownOutcome, OutcomeFeature, Outside, read_outcome
 from cirl_gym.types import FloatArray
 from irl.max_margin.loop import MaxMarginResult
+from irl.preferences.choice import KAPPA
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult, SamplerReport
 from irl.result.result import GammaChoice, HeldOutLikelihood, TimeWindow
@@ -28,6 +29,14 @@ Verdict: TypeAlias = Literal["beyond habit", "nothing beyond habit", "not identi
 Pinned: TypeAlias = Literal["identified", "by decisions only", "not identified"]
 WIDE = 0.2
 """A weight that can vary by more than this is not known."""
+NOTHING = 0.02
+"""A weight of no larger size is next to nothing: where its sign is told beforehand, its interval never holds 0."""
+CLOSE = 0.005
+"""Log-likelihoods of a decision no further apart are called equally good."""
+FAR, DEPENDENT = 5.0, 0.5
+"""Kappa so many times the mean of its prior is far from it; below such a power of the likelihood, decisions of one
+patient depend much on each other."""
+ONLY_FREQUENCIES = "how often each action is taken, the only habit that was looked for"
 TRADE_OFF = (
     "A discount factor and weights trade off: a short-sighted expert looks like one who weighs lasting outcomes less. "
     "What each discount factor would have said of the weights is in the table."
@@ -70,20 +79,51 @@ def pinned(posterior: PosteriorResult, identified: IdentifiedSet) -> Pinned:
     return "by decisions only" if open_set.any() else "identified"
 
 
-def verdict_sentence(word: Verdict, likelihood: HeldOutLikelihood, habits: bool) -> str:
-    """The verdict in plain words, first of all that is said; ``habits``: more than how often each action is taken."""
-    habit = "habit alone" if habits else "how often each action is taken"
-    added, seen = likelihood.beyond_habit, f"{likelihood.decisions} decisions of {likelihood.patients} patients"
-    figures = f"({_signed(added.mean, 3)} in log-likelihood a decision, standard error {added.standard_error:.3f}"
-    figures += f"; {seen} that nothing was learnt from)"
+def verdict_sentence(word: Verdict) -> str:
+    """The verdict in plain words, without a number: the first thing that is said."""
+    said = {
+        "beyond habit": "the outcomes weighed help to foresee these decisions",
+        "nothing beyond habit": "it cannot be seen that the outcomes weighed matter to these decisions",
+        "not identifiable": "no outcome's weight can be told from such data",
+    }
+    return f"{word.capitalize()}: {said[word]}."
+
+
+def added_sentences(word: Verdict, likelihood: HeldOutLikelihood, habits: bool) -> list[str]:
+    """How much outcomes add to habit, in numbers, what follows from it, and what foresees the decisions better still.
+
+    ``habits`` is whether any were looked for; if not, habit is no more than how often each action is taken.
+    """
     if word == "not identifiable":
-        return "Not identifiable: no outcome's weight can be told from such data."
-    if word == "beyond habit":
-        return f"Beyond habit: with these outcomes, decisions are foreseen better than by {habit} {figures}."
-    return (
-        f"Nothing beyond habit: with these outcomes, decisions are not foreseen better than by {habit} {figures}. "
-        "The weights are no finding."
-    )
+        return []
+    added = likelihood.beyond_habit
+    seen = f"{likelihood.decisions:,} decisions of {likelihood.patients:,} patients, {learnt_from(likelihood)}"
+    better = "better than" if word == "beyond habit" else "better by no more than chance explains than"
+    if word == "nothing beyond habit" and added.mean <= 0:
+        better = "no better than"
+    said = [
+        f"With them, decisions are foreseen {better} by {'habit alone' if habits else ONLY_FREQUENCIES}: the "
+        f"log-likelihood of a decision is {_signed(likelihood.cirl.mean, 3)} in place of "
+        f"{_signed(likelihood.habit.mean, 3)}, a difference of {_signed(added.mean, 3)} (standard error "
+        f"{added.standard_error:.3f}), over {seen}."
+    ]
+    if word == "nothing beyond habit":
+        said.append("So the weights say nothing. That does not prove that the outcomes did not matter.")
+    others = {"Gradient boosting": likelihood.boosting, "Behaviour cloning": likelihood.cloning}
+    name, best = max(others.items(), key=lambda one: one[1].mean)
+    if word == "beyond habit" and best.mean > likelihood.cirl.mean + CLOSE:
+        said.append(
+            f"{name}, which knows no preferences, foresees them better still ({_signed(best.mean, 3)}): what was "
+            "observed says more of these decisions than the outcomes weighed explain."
+        )
+    return said
+
+
+def learnt_from(likelihood: HeldOutLikelihood) -> str:
+    """What decisions were foreseen from, in words."""
+    if likelihood.folds:
+        return f"each foreseen from other patients alone (cross-validation in {likelihood.folds} parts)"
+    return "of episodes that nothing was learnt from"
 
 
 def verdict_sentences(
@@ -99,8 +139,8 @@ def verdict_sentences(
         return reasons
     sentences = []
     w, low, high = posterior.median, posterior.low, posterior.high
-    order = [int(i) for i in np.argsort(-np.abs(w))]
-    clear = [i for i in order if low[i] * high[i] > 0]
+    order = [int(i) for i in np.argsort(-np.abs(w)) if names[i] not in identified.not_identifiable]
+    clear = [i for i in order if low[i] * high[i] > 0 and min(abs(low[i]), abs(high[i])) > NOTHING]
     if clear:
         # A single number would claim more than a wide interval holds.
         said = [
@@ -111,10 +151,8 @@ def verdict_sentences(
         ]
         sentences.append(f"What the decisions traded off, largest first: {first_of(said)}.")
     if unclear := len(order) - len(clear):
-        have = "has a weight" if unclear == 1 else "have weights"
-        some = f"{unclear} of {len(order)} features {have} whose sign is not"
-        which = some if clear else "none of the features has a weight whose sign is"
-        sentences.append(f"By the 90 % intervals, {which} determined by the data.")
+        some = f"{unclear} of {len(order)} features" if clear else "each of the features"
+        sentences.append(f"By the 90 % intervals, {some} may weigh nothing, or next to nothing ({NOTHING} or less).")
     wide = [i for i in range(len(names)) if identified.high[i] - identified.low[i] > WIDE]
     if wide:
         ranges = [f"{names[i]} {_signed(identified.low[i])} to {_signed(identified.high[i])}" for i in wide]
@@ -137,6 +175,23 @@ def sampler_sentences(sampler: SamplerReport) -> list[str]:
         f"The sampler has not converged (R-hat {sampler.r_hat.max():.3f}, effective draws "
         f"{sampler.effective.min():.0f}): weights and intervals can change when the run is repeated."
     ]
+
+
+def strictness_sentences(posterior: PosteriorResult) -> list[str]:
+    """What widens the intervals or leaves kappa to its prior, where that is so."""
+    said = []
+    if posterior.kappa_interval[0] > FAR * KAPPA:
+        said.append(
+            f"The decisions follow the outcomes so strictly that kappa is held back by little but its prior: 90 % "
+            f"interval {posterior.kappa_interval[0]:,.0f} to {posterior.kappa_interval[1]:,.0f}, far above the prior's "
+            f"mean of {KAPPA:,.0f}. Any larger kappa would explain them nearly as well."
+        )
+    if posterior.sampler.power < DEPENDENT:
+        said.append(
+            f"The decisions of one patient depend much on each other: they count for {posterior.sampler.power:.0%} of "
+            "as many independent ones, and the intervals are wider for it."
+        )
+    return said
 
 
 def first_of(said: Sequence[str]) -> str:

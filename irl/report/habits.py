@@ -1,0 +1,79 @@
+"""The section of the habits that were found beside preferences (:mod:`irl.result.habits`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cirl_gym.data.habits import NONE_YET, PREVIOUS
+from irl.report.section import Details, Rows, Section, Table, explained, percent, signed, span
+from irl.result.habits import HabitContext, HabitLevel
+from irl.result.result import Result
+
+_LISTED = 3
+"""Actions that are named for each level, at most: the likeliest."""
+_SHOWN = 12
+"""Rows on a terminal, at most; all are on the page."""
+
+
+def habits_section(result: Result) -> Section | None:
+    """What would be chosen in every context by habit alone; None where no habits were looked for."""
+    found = result.habits
+    if found is None:
+        return None
+    names = _actions(result)
+    rows: Rows = []
+    logits: Rows = []
+    for context in found.contexts:
+        for level in context.levels:
+            about = _situation(context, level, dict(zip(found.actions, names, strict=True)))
+            rows.append([about, f"{level.decisions:,}", _chosen(level, names) if level.decisions else "never seen"])
+            each = zip(names, level.logits, level.intervals, level.chances, level.between, strict=True)
+            logits += [
+                [about, name, signed(logit), span(ends), percent(chance), f"{percent(low)} to {percent(high)}"]
+                for name, logit, ends, chance, (low, high) in each
+            ]
+    by_habit = Table("Habits", ["situation", "decisions", "chosen by habit alone (90 % interval)"], rows)
+    head = ["situation", "action", "logit", "90 % interval", "chance", "90 % interval"]
+    others = (
+        " Where habits depend on several things, the others are taken at the mean of their levels."
+        if len(found.contexts) > 1
+        else ""
+    )
+    terms = explained(
+        "What the experts would choose, and how often, if no outcome mattered: the chances that the logits of habit "
+        f"make.{others}",
+        "The nearer a chance is to 100\N{NO-BREAK SPACE}%, the more is done by habit in that situation. Preferences "
+        "raise or lower these chances from patient to patient.",
+        "Whether a habit is a reflex or a reason: repeating a treatment can be a course that is meant to be finished, "
+        "a cost of changing, or something that the experts see and the table does not hold. These are not the shares "
+        "of actions taken, which habits and outcomes make together.",
+    )
+    page = (terms, by_habit, Details("Logits of the habits", (Table("Logits of the habits", head, logits),)))
+    short = Table(by_habit.title, ["situation", "decisions", "chosen by habit alone"], rows[:_SHOWN])
+    more = [] if len(rows) <= _SHOWN else [f"And {len(rows) - _SHOWN} more situations on the page."]
+    return Section("habits", "Habits beside preferences", page, (short, *more))
+
+
+def _actions(result: Result) -> list[str]:
+    """Names of actions that say what they are of: ``antibiotic 1``, where a table's column has a value alone."""
+    assert result.habits is not None
+    known = (result.table or {}).get("actions")
+    if not isinstance(known, Sequence) or len(known) != len(result.habits.actions):
+        return list(result.habits.actions)
+    return [", ".join(f"{column} {value}" for column, value in one.items()) for one in known]
+
+
+def _situation(context: HabitContext, level: HabitLevel, names: dict[str, str]) -> str:
+    if context.name != PREVIOUS:
+        return f"{context.name} {level.level}"
+    return "first decision" if level.level == NONE_YET else f"after {names.get(level.level, level.level)}"
+
+
+def _chosen(level: HabitLevel, names: Sequence[str]) -> str:
+    """The likeliest actions with their chances, of two the likelier alone."""
+    order = sorted(range(len(names)), key=lambda i: -level.chances[i])
+    said = []
+    for i in order[: 1 if len(names) == 2 else _LISTED]:
+        low, high = (100 * end for end in level.between[i])
+        said.append(f"{names[i]} in {100 * level.chances[i]:.0f} % ({low:.0f} to {high:.0f} %)")
+    return ", ".join(said)
