@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from irl.report.drawing import WhatIf
 from irl.result import result as records
 from irl.result.exchange import ExchangeRate
+from irl.result.habits import HabitContext, HabitLevel, Habits
 from irl.result.result import Result
 from irl.result.simulated_habits import HabitLogit, SimulatedHabits, WithoutHabits
 
@@ -80,7 +82,10 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "kappa": records.Kappa(96.0, (88.0, 104.5)),
         "true_weights": (-0.3, -0.7) if d == 2 else None,
         "table": None if d == 2 else {"rows": 812, "episodes": 77, "carried forward": {"lactate (arterial, last)": 41}},
-        "headline": ("Per full range, side effects weigh 2.4 times as much as tumour volume.",),
+        "headline": (
+            "Beyond habit: the outcomes weighed help to foresee these decisions.",
+            "Per full range, side effects weigh 2.4 times as much as tumour volume.",
+        ),
         "stop": "converged",
         "verdict": "beyond habit",
         "identification": "by decisions only",
@@ -98,6 +103,7 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
             ExchangeRate("Given(treat)", "step with the action", features[0], -2.1, (-7.0, -0.4)),
             ExchangeRate("Given(treat)", "step with the action", features[-1], None, None),
         ),
+        "habits": None if d == 1 else found_sample_habits(),
         "simulated_habits": sample_habits(spread) if d == 2 else None,
         "mu_gap": 0.03 * np.sqrt(d),
         "agreement": records.AgreementOverTime((1500, 1480, 611), (0.71, 0.86, 0.9), (0.74, 0.85, 0.88)),
@@ -113,6 +119,15 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "gammas": sample_gammas(w, spread),
         "members": tuple(records.Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
     }
+
+
+def found_sample_habits() -> Habits:
+    """Habits of the action before: repeating is likely, and nobody was ever treated twice."""
+    wait = HabitLevel("wait", 900, (1.0, -1.0), ((0.9, 1.1), (-1.1, -0.9)), (0.88, 0.12), ((0.86, 0.9), (0.1, 0.14)))
+    treat = structs.replace(wait, level="treat", decisions=0, logits=(-1.0, 1.0), intervals=((-2, 0), (0, 2)))
+    treat = structs.replace(treat, chances=(0.12, 0.88), between=((0.02, 0.5), (0.5, 0.98)))
+    first = structs.replace(wait, level="none yet", decisions=1110)
+    return Habits(("wait", "treat"), (HabitContext("previous", (first, wait, treat)),))
 
 
 def sample_habits(spread: np.ndarray) -> SimulatedHabits:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from irl.report.drawing import WhatIf
 from irl.report.run import report_of
-from irl.report.section import Report, Rows, render, show
+from irl.report.section import Details, Report, Rows, Table, render, show
 from irl.result.result import Result
 
 
@@ -33,5 +33,5 @@ def printed_result(result: Result, folder: Path | None = None, width: int = 100)
 def rows_of(result: Result, section: str, table: str, what_if: WhatIf | None = None) -> Rows:
     """The rows of one table of a run's page, folded away or not; nothing where the section is absent."""
     parts = [part for one in report_of(result, what_if).sections if one.name == section for part in one.page]
-    parts += [inner for part in parts if part.kind == "details" for inner in part.parts]
-    return next((part.rows for part in parts if part.kind == "table" and part.title.startswith(table)), [])
+    parts += [inner for part in parts if isinstance(part, Details) for inner in part.parts]
+    return next((part.rows for part in parts if isinstance(part, Table) and part.title.startswith(table)), [])

@@ -46,7 +46,7 @@ from irl.max_margin.loop import expert_mu, phi_along
 from irl.preferences.identified_set import not_identifiable
 from irl.report.drawing import imagine
 from irl.result.result import Result
-from irl.result.sentences import expectation_sentences, most_understated, per, seen_sentences
+from irl.result.sentences import expectation_sentences, most_understated, per, seen_sentences, weights_mean_something
 from irl.settings import ExplainConfig, chosen_outcomes
 
 FEATURES = ("temperature", "wbc", "lactate", "heart_rate")
@@ -177,7 +177,8 @@ def test_the_result_and_its_page_name_what_was_weighed(run):
     assert result.table["before"] == ["lactate"]
     # Heart rate alone is only seen: lactate is weighed by its change, which needs what was before.
     assert any(said.startswith("Of 5 observed features 4 go into the 3 outcomes") for said in result.headline)
-    assert any("at most" in said and OUTCOMES[0] in said for said in result.headline)
+    short = any("at most" in said and OUTCOMES[0] in said for said in result.headline)
+    assert short == weights_mean_something(result.verdict)
     page = (run / "report.html").read_text()
     assert "Outside(temperature, 36, 38)" in page
     assert "Change(lactate)" in page

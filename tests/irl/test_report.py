@@ -15,7 +15,9 @@ from sample_result import sample_fields, sample_result, sample_what_if
 from shown import page_of, printed_result, rows_of
 
 from irl.report.drawing import WhatIf, accuracy_svg, fold_name, margins_svg, weights_svg, what_if_svg
-from irl.report.section import MINUS, percent, short, signed
+from irl.report.run import report_of
+from irl.report.section import MINUS, Heading, percent, short, signed
+from irl.result.habits import HabitContext, HabitLevel
 from irl.result.result import IdentifiedRanges, Result
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "wbr"}
@@ -97,8 +99,8 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     pictures = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(pictures) == (6 if d == 2 else 5)  # the regret of all weights is drawn for two
     assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
-    # Exchange rates, windows of time, discount factors and habits of simulated experts have tables alone.
-    explained = 5 + 3 + (d == 2)
+    # Exchange rates, windows, discount factors, likelihoods, habits and those of simulated experts have tables alone.
+    explained = 5 + 5 + (d == 2)
     assert page.text.count("What it shows") == page.text.count("How to read it") == explained
     assert page.text.count("What it cannot tell") == explained
     assert "0.02828 from the experts' in the outcome model" in page.text or d != 2
@@ -117,7 +119,8 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     assert short(float(what_if.futures["treat"][-1, -1])) in page.text
     assert ("Returns in the simulator" in page.text) == (d == 2)
     assert ("Not identifiable from these data" in page.text) == (d == 15)
-    assert result.headline[0] in page.text
+    for word in result.headline:
+        assert word in page.text
 
 
 def test_parts_that_are_not_known_are_absent() -> None:
@@ -243,7 +246,13 @@ def test_the_console_shows_the_finding_where_it_is_and_fits_eighty_columns(tmp_p
     words = re.sub(r"\s+", " ", text)
     assert "side effects weigh 2.4 times as much as tumour volume." in words
     assert "tumour_volume -0.290 -0.421 to -0.159 -0.553 to -0.093 -0.300" in words
-    assert "learnt weights (CIRL) 83.5 %" in words
+    assert text.lstrip().startswith("Beyond habit: the outcomes weighed help to foresee these decisions.")
+    assert "predicted experts (CIRL) 80.0 % 2,010 decisions" in words
+    assert "preferences alone (CIRL) 83.5 % 1500 held-out episodes" in words
+    assert "what outcomes add to habit +0.108 0.011" in words
+    assert "Over 2,010 decisions of 104 patients, of episodes that nothing was learnt from." in words
+    assert "after wait 900 wait in 88 % (86 to 90 %)" in words
+    assert "after treat 0 never seen" in words
     assert "ceiling 85.2 %" in words
     assert "experts -3.410 0.061" in words
     assert "9 rounds, margin 0.1037; converged (the margin is within the tolerance)." in words
@@ -254,3 +263,79 @@ def test_the_console_shows_the_finding_where_it_is_and_fits_eighty_columns(tmp_p
     assert not any(word in text for word in ("Returns", "Files"))
     assert "not known" in text
     assert "Not identifiable: days since admission (constant)" in text
+    assert "each foreseen from other patients alone (cross-validation in 5 parts)" in re.sub(r"\s+", " ", text)
+
+
+NOTHING = "Nothing beyond habit: it cannot be seen that the outcomes weighed matter to these decisions."
+
+
+@pytest.mark.parametrize("verdict", ["nothing beyond habit", "not identifiable"])
+def test_weights_that_mean_nothing_are_folded_away(verdict: str) -> None:
+    """Their numbers and pictures, and all that rests on them, stand in one closed fold, and nowhere on a terminal."""
+    result = structs.replace(sample_result(), verdict=verdict, headline=(NOTHING,))
+    sections = {section.name: section for section in report_of(result).sections}
+    assert list(sections) == [
+        *("habits", "simulated-habits", "likelihood", "accuracy", "agreement", "returns", "weights", "run")
+    ]
+    says, fold = sections["weights"].page
+    assert "They are no finding." in says
+    assert fold.kind == "details"
+    headings = [part.text for part in fold.parts if isinstance(part, Heading)]
+    assert headings == [
+        *("Weights", "Exchange rates", "Weights per window of time", "The discount factor"),
+        *("The search for the weights", "Mixture of policies"),
+    ]
+    (line,) = sections["weights"].terminal
+    assert "folded away on the page" in line
+    text = page_of(result)
+    page, bare = Page(text), re.sub(r"\s+", " ", printed_result(result, width=80))
+    assert "<details open" not in text
+    assert text.index("<h1>" + NOTHING) < text.index("<section")
+    for weight in result.weights:
+        assert signed(weight) in page.text
+    assert not any(name in bare for name in result.features)
+    assert not any(word in bare for word in ("90 % interval explains", "One more step with", "Mixture", "w_K", "Loop:"))
+
+
+def test_a_habit_is_named_by_the_tables_own_column_and_others_are_counted() -> None:
+    result = sample_result(15)
+    actions = [{"drug": "0"}, {"drug": "1"}]
+    known = structs.replace(result.habits, actions=("0", "1"))
+    levels = tuple(structs.replace(known.contexts[0].levels[0], level=f"{i}", decisions=i + 1) for i in range(14))
+    previous = structs.replace(known.contexts[0], levels=(*known.contexts[0].levels[:1], levels[0]))
+    known = structs.replace(known, contexts=(previous, HabitContext("ward", levels)))
+    result = structs.replace(result, habits=known, table={"actions": actions})
+    rows = rows_of(result, "habits", "Habits")
+    assert rows[:2] == [
+        ["first decision", "1,110", "drug 0 in 88 % (86 to 90 %)"],
+        ["after drug 0", "1", "drug 0 in 88 % (86 to 90 %)"],
+    ]
+    assert rows[2][0] == "ward 0"
+    assert len(rows) == 16
+    assert len(rows_of(result, "habits", "Logits of the habits")) == 32
+    assert "And 4 more situations on the page." in printed_result(result)
+    assert "the others are taken at the mean of their levels" in " ".join(page_of(result).split())
+    four = HabitLevel(
+        "0", 1, (0, 0, 0, 0), ((0, 0),) * 4, (0.1, 0.5, 0.3, 0.1), ((0, 0.2), (0.4, 0.6), (0.2, 0.4), (0, 0.2))
+    )
+    more = structs.replace(known, actions=("a", "b", "c", "d"), contexts=(HabitContext("ward", (four,)),))
+    (row,) = rows_of(structs.replace(result, habits=more, table=None), "habits", "Habits")
+    assert row == ["ward 0", "1", "b in 50 % (40 to 60 %), c in 30 % (20 to 40 %), a in 10 % (0 to 20 %)"]
+
+
+def test_without_habits_they_are_no_more_than_frequencies() -> None:
+    result = structs.replace(sample_result(), habits=None)
+    assert rows_of(result, "habits", "Habits") == []
+    rows = [row[0] for row in rows_of(result, "likelihood", "Log-likelihood")]
+    assert rows[0] == "preferences (CIRL)"
+    assert "habit alone" not in rows
+    assert rows[-1] == "what outcomes add to frequencies"
+    assert [row[-1] for row in rows_of(result, "likelihood", "Log-likelihood") if row[0] == "pure chance"] == [""]
+
+
+def test_convergence_stands_in_a_fold() -> None:
+    result = sample_result()
+    assert rows_of(result, "run", "The sampler")[-1] == ["kappa", "1.003", "812"]
+    assert "It did. The likelihood has the power 0.90" in " ".join(page_of(result).split())
+    failed = structs.replace(result, sampler=structs.replace(result.sampler, converged=False))
+    assert "It did not." in page_of(failed)

@@ -23,7 +23,7 @@ KEYS = """
     seconds
     seed config versions estimates kappa true_weights table headline stop identification sampler episodes
     members windows gammas mu_recovered mu_gap agreement likelihood quality allowed mixture
-    exchange_rates simulated_habits
+    exchange_rates habits simulated_habits
 """
 
 
@@ -112,6 +112,7 @@ def test_a_broken_promise_is_one_clear_error(changes: dict[str, Any], message: s
 
 
 TRIED = SAMPLE.gammas.tried[0]
+LEVEL = SAMPLE.habits.contexts[0].levels[0]
 SAID = Foreseen(-0.4, 0.01, 0.8)
 
 
@@ -141,6 +142,12 @@ SAID = Foreseen(-0.4, 0.01, 0.8)
         (SAMPLE.agreement, {"episodes": (), "cirl": (), "cloning": ()}, "agreement: one number for each step"),
         (SAMPLE.agreement, {"episodes": (5, 4, 0)}, r"AgreementOverTime\.episodes\[2\]: Expected int >= 1"),
         (SAMPLE.agreement, {"cirl": (1.2, 0.5, 0.5)}, r"AgreementOverTime\.cirl\[0\]: Expected float <= 1\.0"),
+        (SAMPLE.habits, {"contexts": ()}, "habits: there must be a context"),
+        (SAMPLE.habits, {"actions": ("a", "b", "c")}, "habits: every level must have 3 logits"),
+        (LEVEL, {"logits": (0.0,)}, "habits: none yet: one logit, one chance and two intervals for each action"),
+        (LEVEL, {"logits": (0.0, 0.0)}, "habits: none yet: a number lies outside its interval"),
+        (LEVEL, {"chances": (0.5, 0.5)}, "habits: none yet: a number lies outside its interval"),
+        (LEVEL, {"chances": (1.5, 0.5)}, r"HabitLevel\.chances\[0\]: Expected float <= 1\.0"),
         (SAMPLE.quality, {"weights": 0}, r"Quality\.weights: Expected int >= 1, got 0"),
         (SAMPLE.quality, {"noise": -0.1}, r"Quality\.noise: Expected float >= 0\.0, got -0\.1"),
         (SAMPLE.quality, {"value": 0.06}, "above the limit, which stops a run"),
