@@ -26,6 +26,7 @@ from irl import pipeline
 from irl.commands import explain as commands
 from irl.evaluation import mean_lengths, recorded_rounds
 from irl.pipeline import STREAMS, Fit, Simulated, member_streams, simulate, stream
+from irl.preferences.inference import spread_weights
 from irl.settings import DemoConfig
 from irl.stages import stages
 
@@ -82,9 +83,10 @@ def test_a_fit_is_consistent_in_itself(tiny):
     assert len(found.pool.psi) == 3 + 2 * 2
     assert found.agent.model is found.model.model
     assert found.agent.horizon == simulated.train.horizon
-    # The identified set also holds the policy of the reported weights against the expert.
-    own = found.agent.mu(found.weights, simulated.train.start, 20)
-    regrets = (np.vstack([found.loop.mus, own]) - found.mu_expert.mean) @ found.identified.best
+    # The identified set also holds the policies of the reported weights and of spread ones against the expert.
+    spread = spread_weights(np.array([-1.0, -1.0]), 3, stream(0, "identified set"))
+    others = [found.agent.mu(w, simulated.train.start, 20) for w in (found.weights, *spread)]
+    regrets = (np.vstack([found.loop.mus, *others]) - found.mu_expert.mean) @ found.identified.best
     assert found.identified.minimum == pytest.approx(regrets.max(), abs=1e-9)
 
 
