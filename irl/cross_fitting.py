@@ -24,7 +24,7 @@ from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.files import write_arrays
-from cirl_gym.types import FloatArray, IntArray
+from cirl_gym.types import Float32Array, FloatArray, IntArray
 from irl.checks.metrics import ACCOUNTS, averaged_log_chances, simple_accounts
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import sample_posterior
@@ -58,13 +58,17 @@ class CrossFit:
         if self.fold.shape != (len(self.judged),):
             raise ValueError(f"CrossFit: one fold for each of {len(self.judged)} episodes, got {self.fold.shape}")
 
-    def psi(self, w: FloatArray, width: int | None = None) -> FloatArray:
-        """Successor features ``[N, T, A, d]`` along all judged episodes, of each in the world fitted to the others."""
-        found = np.zeros((*self.judged.actions.shape, self.judged.n_actions, len(w)))
+    def psi(self, w: FloatArray, width: int | None = None) -> Float32Array:
+        """Successor features ``[N, T, A, d]`` along all judged episodes, of each in the world fitted to the others.
+
+        ``w`` is ``[d]``, or several ``[J, d]`` for ``[J, N, T, A, d]``.
+        """
+        shape = (*w.shape[:-1], *self.judged.actions.shape, self.judged.n_actions, w.shape[-1])
+        found = np.zeros(shape, dtype=np.float32)
         for number, agent in enumerate(self.agents):
             rows = np.flatnonzero(self.fold == number)
             if len(rows):
-                found[rows] = agent.psi(self.judged.take(rows), w, width)
+                found[..., rows, :, :, :] = agent.psi(self.judged.take(rows), w, width)
         return found
 
 
