@@ -48,7 +48,6 @@ from irl.commands.explain import FOLDS, known_signs
 from irl.commands.options import ModelArguments, TableArguments
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit
-from irl.preferences.choice import KAPPA
 from irl.preferences.inference import plan_pool
 from irl.preferences.likelihood import per_decision, taken_log_probabilities
 from irl.preferences.posterior import TAILS, PosteriorResult, sample_posterior
@@ -58,13 +57,15 @@ from irl.stored_stages import stored_outcome_model
 
 PERIOD, ALONE = 10, (0, 4, 7)
 """Of ten runs, those whose experts have habits alone."""
+STRENGTH = (0.5, 2.0)
+"""By how much, as a standard deviation over decisions, what is foreseen moves the experts' logits: between these."""
 ROUGH = 0.5
 """Standard deviation of the habits' logits around those that the table shows."""
 CLEAR, BORDERLINE = 2.0, (1.0, 3.0)
 """Standard errors of the true gain: beyond which outcomes matter, and between which that is a matter of luck."""
 WIDTH = 32
 """Of the experts' search for plans: one that falls short does not act as its weights say."""
-_OF_A_RUN = ("out", "runs", "first", "world_known")
+_OF_A_RUN = ("out", "runs", "first", "no_none", "world_known")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class Options(Fitting):
     runs: int = 20
     first: int = 0
     """Number of the first run, its seed."""
+    no_none: bool = False
+    """Leave out the fit without habits, which takes a third of the time."""
     world_known: bool = False
     """Judge the decisions in the world that they were made in, too: what is then wrong is no error of a world model."""
     out: Path = Path("runs/semi_synthetic")
@@ -114,12 +117,23 @@ class Ward:
     config: FitConfig
 
     def experts(self, number: int) -> Expert:
-        """Those of a run: w and kappa drawn from their prior, or kappa 0; habits near those of the table."""
+        """Those of a run: weights drawn from their prior, kappa by what it changes, and habits near those of the table.
+
+        What an action changes is much the same for every patient where a law is linear. Habit takes that part, so that
+        experts treat about as often as the table's; kappa is such that the rest moves logits by :data:`STRENGTH`.
+        """
         rng = np.random.default_rng([number, 0])
-        d = len(self.signs)
-        w, kappa = draw_weights(self.signs, rng), float(rng.gamma(d, KAPPA / d))
-        habit = habit_near(self.table, rng)
-        return Expert.of(self.agent, w, 0.0 if number % PERIOD in ALONE else kappa, habit)
+        w, strength = draw_weights(self.signs, rng), float(rng.uniform(*STRENGTH))
+        if number % PERIOD in ALONE:
+            return Expert.of(self.agent, w, 0.0, habit_near(self.table, rng))
+        return self.reacting(w, strength, rng)
+
+    def reacting(self, w: FloatArray, strength: float, rng: np.random.Generator) -> Expert:
+        """Experts of the table's rates; what they foresee moves their logits by ``strength`` (standard deviation)."""
+        q = self.agent.q(self.table, w)
+        apart = (q - q[..., :1])[self.table.mask]
+        kappa = strength / float(apart.std(axis=0).max())
+        return Expert.of(self.agent, w, kappa, habit_near(self.table, rng, kappa * q))
 
     def decisions(self, experts: Expert, patients: int, number: int) -> Batch:
         """What experts leave behind, under the names of the table's actions."""
@@ -154,10 +168,17 @@ def fitted_ward(asked: Fitting, stored: StoredParts) -> Ward:
     return Ward(everyone, agent, signs, config)
 
 
-def habit_near(table: Batch, rng: np.random.Generator) -> Habit:
-    """Logits of the action after each other one that a table shows, moved at random; of mean 0 in each row."""
+def habit_near(table: Batch, rng: np.random.Generator, scores: FloatArray | None = None) -> Habit:
+    """Logits of the action after each other one that a table shows, moved at random; of mean 0 in each row.
+
+    ``scores`` ``[N, T, A]``, by which experts choose beside, leave the table's rates: their mean is taken away.
+    """
     logits = np.log(LastActionTable.fit(table).chances)
     logits = logits + rng.normal(0.0, ROUGH, logits.shape)
+    if scores is not None:
+        last = before(table)
+        for level in np.unique(last[table.mask]):
+            logits[level] -= scores[table.mask & (last == level)].mean(axis=0)
     return Habit(Contexts.of(table, (PREVIOUS,)), logits - logits.mean(axis=1, keepdims=True))
 
 
@@ -221,7 +242,7 @@ def in_the_true_world(ward: Ward, batch: Batch, number: int) -> dict[str, Any]:
     return said(sample_posterior(pool, ward.signs, rng))
 
 
-def run(ward: Ward, number: int, folder: Path, world_known: bool = False) -> dict[str, Any]:
+def run(ward: Ward, number: int, folder: Path, none: bool, world_known: bool) -> dict[str, Any]:
     """Experts of their own, what they do, and what is said of it with habits and without."""
     experts = ward.experts(number)
     assert experts.habit is not None
@@ -230,7 +251,6 @@ def run(ward: Ward, number: int, folder: Path, world_known: bool = False) -> dic
     unfinished = folder / "unfinished" / str(number)
     stored = StoredParts(unfinished)
     found, with_habit = fitted(ward, batch, number, stored)
-    none = replace(ward, config=replace(ward.config, habit=()))
     assert found.foreseen is not None
     shown = found.foreseen.judged
     answer: dict[str, Any] = {
@@ -244,8 +264,10 @@ def run(ward: Ward, number: int, folder: Path, world_known: bool = False) -> dic
         "decisions": batch.n_steps,
         "outcomes": list(ward.agent.feature_map.features),
         "habit": with_habit,
-        "none": fitted(none, batch, number, stored)[1],
     }
+    if none:
+        without = replace(ward, config=replace(ward.config, habit=()))
+        answer["none"] = fitted(without, batch, number, stored)[1]
     if world_known:
         answer["world known"] = in_the_true_world(ward, shown, number)
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -270,7 +292,7 @@ def borderline(found: Mapping[str, Any]) -> bool:
 
 def row(found: Mapping[str, Any]) -> str:
     """One run in a line."""
-    truth, habit, none = found["truth"], found["habit"], found["none"]
+    truth, habit = found["truth"], found["habit"]
     gain, error = truth["gain"]
     weights = " ".join(
         f"{true:+.2f} [{low:+.2f}, {high:+.2f}]{' ' if low <= true <= high else '!'}"
@@ -281,7 +303,8 @@ def row(found: Mapping[str, Any]) -> str:
     return (
         f"run {found['number']:<3} kappa {truth['kappa']:5.1f} [{habit['kappa_interval'][0]:.1f}, "
         f"{habit['kappa_interval'][1]:.1f}] true gain {gain:+.4f} ({error:.4f}) seen {added:+.4f} ({its:.4f}) "
-        f"{habit['verdict']} {right}; weights {weights}; without habits: {none['verdict']}"
+        f"{habit['verdict']} {right}; weights {weights}"
+        + (f"; without habits: {found['none']['verdict']}" if "none" in found else "")
         + ("" if habit["converged"] else "; NOT CONVERGED")
     )
 
@@ -350,7 +373,7 @@ def main() -> None:
     for number in range(asked.first, asked.first + asked.runs):
         path = asked.out / f"run_{number:03}.json"
         if not path.is_file():
-            write_json(path, run(ward, number, asked.out, asked.world_known))
+            write_json(path, run(ward, number, asked.out, not asked.no_none, asked.world_known))
         found.append(read_json(path))
         print(row(found[-1]), flush=True)
     print("\n".join(summary(found)))
