@@ -1,12 +1,14 @@
 """How many patients it takes until it shows that experts weigh an outcome, beside habits like those of a table.
 
 A world is fitted to a table, as in ``semi_synthetic.py``. Experts with habits near the table's who weigh one outcome
-alone, with a given kappa, act on more and more patients in it, whose first observations are drawn from the table's. For
-each number of patients: how often the verdict is "beyond habit", how often the outcome's interval is on the right side
-of 0, and by how much the experts' own chances foresee decisions better than any habit could. From the last follows the
-number of patients that nobody can do without: where the gain, known exactly, is as large as a verdict asks for.
+alone act in it on more and more patients, whose first observations are drawn from the table's. How strongly they weigh
+it is given by what it changes: by how much what they foresee of it moves their logits, as a standard deviation over the
+table's decisions. (What an action changes for every patient alike says how often it is given, and is left to habit.)
+For each number of patients: how often the verdict is "beyond habit", how often the outcome's interval is on the right
+side of 0, and by how much the experts' own chances foresee decisions better than any habit could. From the last follows
+the number of patients that nobody can do without: where the gain, known exactly, is as large as a verdict asks for.
 
-    python benchmarks/patients_needed.py TABLE [options of cirl explain] [--weighed lactate] [--kappa 10 30 100]
+    python benchmarks/patients_needed.py TABLE [options of cirl explain] [--weighed lactate] [--strength 0.25 0.5 1]
 
 All decisions are judged, not only as many as ``cirl explain`` takes, unless ``--decisions`` says how many. A run takes
 the time of ``cirl explain``, in proportion to the decisions. One line is printed for each; a run whose file is in the
@@ -24,13 +26,12 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
-from semi_synthetic import Fitting, Ward, check_folder, fitted, fitted_ward, habit_near, true_gain
+from semi_synthetic import Fitting, Ward, check_folder, fitted, fitted_ward, true_gain
 
-from agents.expert import Expert
 from cirl_gym.files import StoredParts, read_json, write_json
 from irl.result.result import BEYOND
 
-_OF_A_RUN = ("out", "weighed", "kappa", "patients", "seeds")
+_OF_A_RUN = ("out", "weighed", "strength", "patients", "seeds")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Options(Fitting):
 
     weighed: str | None = None
     """The outcome that experts weigh; default: the first."""
-    kappa: tuple[float, ...] = (10.0, 30.0, 100.0)
-    """How strongly: logit of an action that saves one full range of the outcome, at one step."""
+    strength: tuple[float, ...] = (0.25, 0.5, 1.0)
+    """By how much what is foreseen of it moves logits, as a standard deviation over the table's decisions."""
     patients: tuple[int, ...] = (300, 1000, 3000, 10_000)
     seeds: int = 3
     decisions: int | None = None
@@ -48,12 +49,12 @@ class Options(Fitting):
     out: Path = Path("runs/patients_needed")
 
 
-def run(ward: Ward, weighed: int, kappa: float, patients: int, seed: int, decisions: int | None) -> dict[str, Any]:
+def run(ward: Ward, weighed: int, strength: float, patients: int, seed: int, decisions: int | None) -> dict[str, Any]:
     """Experts who weigh one outcome, what they do, and what is said of it."""
     rng = np.random.default_rng([seed, 0])
     w = np.zeros(len(ward.signs))
     w[weighed] = ward.signs[weighed] or -1.0
-    experts = Expert.of(ward.agent, w, kappa, habit_near(ward.table, rng))
+    experts = ward.reacting(w, strength, rng)
     batch = ward.decisions(experts, patients, seed)
     posterior = replace(ward.config.posterior, decisions=decisions or batch.n_steps)
     found, said = fitted(replace(ward, config=replace(ward.config, posterior=posterior)), batch, seed, StoredParts())
@@ -61,7 +62,8 @@ def run(ward: Ward, weighed: int, kappa: float, patients: int, seed: int, decisi
     judged = found.foreseen.judged
     return {
         "outcome": ward.agent.feature_map.features[weighed],
-        "kappa": kappa,
+        "strength": strength,
+        "true_kappa": experts.kappa,
         "patients": patients,
         "seed": seed,
         "truth": float(w[weighed]),
@@ -83,7 +85,8 @@ def row(found: Mapping[str, Any]) -> str:
     """One run in a line."""
     (gain, error), (added, its), weighed = found["gain"], found["beyond_habit"], found["outcome"]
     return (
-        f"{weighed} kappa {found['kappa']:<5g} {found['patients']:6} patients seed {found['seed']} "
+        f"{weighed} strength {found['strength']:<5g} kappa {found['true_kappa']:.0f} {found['patients']:6} patients "
+        f"seed {found['seed']} "
         f"true gain {gain:+.4f} ({error:.4f}) seen {added:+.4f} ({its:.4f}) {found['verdict']}; "
         f"weight {found['weight']:+.2f} [{found['interval'][0]:+.2f}, {found['interval'][1]:+.2f}]"
         + ("" if found["converged"] else "; NOT CONVERGED")
@@ -91,18 +94,17 @@ def row(found: Mapping[str, Any]) -> str:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows of a table in Markdown: how often the outcome shows, by kappa and patients."""
+    """Rows of a table in Markdown: how often the outcome shows, by strength and patients."""
     lines = [
-        "| kappa | patients | true gain | beyond habit | sign known | patients at least |",
-        "|---|---|---|---|---|---|",
+        "| strength | kappa | patients | true gain | beyond habit | sign known | patients at least |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for kappa, patients in dict.fromkeys((found["kappa"], found["patients"]) for found in runs):
-        own = [found for found in runs if (found["kappa"], found["patients"]) == (kappa, patients)]
+    for strength, patients in dict.fromkeys((found["strength"], found["patients"]) for found in runs):
+        own = [found for found in runs if (found["strength"], found["patients"]) == (strength, patients)]
         beyond, known = (sum(map(test, own)) for test in (_beyond, _known))
         gain, least = np.mean([found["gain"][0] for found in own]), np.median([needed(found) for found in own])
-        lines.append(
-            f"| {kappa:g} | {patients} | {gain:.4f} | {beyond} of {len(own)} | {known} of {len(own)} | {least:.0f} |"
-        )
+        shown = f"{beyond} of {len(own)} | {known} of {len(own)} | {least:.0f}"
+        lines.append(f"| {strength:g} | {own[0]['true_kappa']:.0f} | {patients} | {gain:.4f} | {shown} |")
     return lines
 
 
@@ -125,10 +127,10 @@ def main() -> None:
     if weighed not in names:
         raise ValueError(f"--weighed: {weighed!r} is no outcome; the outcomes are {', '.join(names)}")
     found = []
-    for kappa, patients, seed in product(asked.kappa, sorted(asked.patients), range(asked.seeds)):
-        path = asked.out / f"outcome{names.index(weighed)}_{kappa:g}_{patients}_{seed}.json"
+    for strength, patients, seed in product(asked.strength, sorted(asked.patients), range(asked.seeds)):
+        path = asked.out / f"outcome{names.index(weighed)}_{strength:g}_{patients}_{seed}.json"
         if not path.is_file():
-            write_json(path, run(ward, names.index(weighed), kappa, patients, seed, asked.decisions))
+            write_json(path, run(ward, names.index(weighed), strength, patients, seed, asked.decisions))
         found.append(read_json(path))
         print(row(found[-1]), flush=True)
     print("\n".join(table(found)))
