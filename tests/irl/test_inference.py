@@ -17,15 +17,24 @@ from agents.successor.planning import plan
 from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import draw_weights
+from cirl_gym.data.habits import Contexts
 from cirl_gym.data.outcome_model import foresee
 from cirl_gym.types import FloatArray
 from irl.checks.quality import QualityConfig, planned_and_reached
 from irl.pipeline import Fit, simulate
-from irl.preferences.inference import PosteriorConfig, infer_preferences, judged_episodes
-from irl.preferences.posterior import PosteriorResult
+from irl.preferences.inference import (
+    PosteriorConfig,
+    judged_episodes,
+    judged_preferences,
+    near_weights,
+    plan_pool,
+    spread_weights,
+)
+from irl.preferences.likelihood import PlanPool
+from irl.preferences.posterior import PosteriorResult, prepared, sample_posterior
 from irl.stages import stages
 
-SMALL = PosteriorConfig(decisions=100, plans=4, near_plans=2, bootstraps=20, budget=2000)
+SMALL = PosteriorConfig(decisions=100, plans=4, near_plans=2, draws=50)
 
 
 class OneStep:
@@ -50,29 +59,18 @@ class OneStep:
 
 
 def inferred(world: OneStep, signs: list[int], config: PosteriorConfig, seed: int = 0) -> PosteriorResult:
-    return infer_preferences(world.psi, world.batch, np.array(signs, float), config, np.random.default_rng(seed))[0]
+    rng, fixed = np.random.default_rng(seed), np.array(signs, float)
+    return sample_posterior(plan_pool(world.psi, world.batch, fixed, config, rng), fixed, rng, config.draws)
 
 
-@pytest.mark.parametrize("truth", [(-0.3, -0.7), (0.5, -0.5)])
-def test_two_weights_are_recovered(truth):
-    world = OneStep(np.array(truth), 30.0, n=1000, n_actions=2, seed=1)
-    found = inferred(world, [0, 0], PosteriorConfig(decisions=1000, plans=1, near_plans=1, bootstraps=20))
+@pytest.mark.parametrize("truth", [(-0.3, -0.7), (0.5, -0.5), (-0.2, 0.3, -0.5)])
+def test_weights_are_recovered(truth):
+    world = OneStep(np.array(truth), 30.0, n=1000, n_actions=len(truth), seed=1)
+    found = inferred(world, [0] * len(truth), PosteriorConfig(plans=1, near_plans=1))
     # The standard deviation of the posterior is about .015 here.
-    np.testing.assert_allclose(found.mean, truth, atol=0.05)
-    assert found.kappa_mean == pytest.approx(30, rel=0.25)
-    assert found.sampler is None
-    assert (found.low <= found.mean).all()
-    assert (found.mean <= found.high).all()
-
-
-def test_three_weights_are_recovered_by_sampling():
-    truth = np.array([-0.2, 0.3, -0.5])
-    world = OneStep(truth, 30.0, n=1000, n_actions=3, seed=2)
-    found = inferred(world, [0, 0, 0], PosteriorConfig(plans=1, near_plans=1, budget=6000))
     np.testing.assert_allclose(found.mean, truth, atol=0.06)
-    assert found.kappa_mean == pytest.approx(30, rel=0.2)
-    assert found.sampler is not None
-    assert found.sampler.evaluations <= 6000
+    assert found.kappa_mean == pytest.approx(30, rel=0.25)
+    assert found.sampler.converged
 
 
 @pytest.mark.parametrize("signs", [[-1, -1], [1, 0], [-1, 0, 1], [0, 0, -1, 1]])
@@ -86,26 +84,67 @@ def test_signs_are_kept_by_plans_draws_and_intervals(signs):
     np.testing.assert_allclose(np.abs(np.stack(world.asked)).sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize(("signs", "spread"), [([-1, -1], 4), ([0, 0], 16), ([-1, 0], 8), ([-1, 0, 1], 5)])
-def test_plans_are_solved_for_once_and_reported(signs, spread):
+@pytest.mark.parametrize(
+    ("signs", "spread", "near"),
+    [([-1, -1], 4, 4), ([0, 0], 8, 4), ([-1, 0], 4, 4), ([-1, 0, 1], 5, 4), ([0], 2, 0), ([1], 1, 0)],
+)
+def test_plans_are_solved_for_once_and_reported(signs, spread, near):
     world = OneStep(np.full(len(signs), 1 / len(signs)), 10.0, n=50, n_actions=2, seed=4)
     told: list[tuple[int, int]] = []
+    rng, fixed = np.random.default_rng(0), np.array(signs, float)
+    pool = plan_pool(world.psi, world.batch, fixed, SMALL, rng, progress=lambda *done: told.append(done))
+    # Two rounds of two plans each near the mean, searched more widely than the others; a single outcome needs none.
+    assert len(world.asked) == len(pool.psi) == spread + near
+    assert told == [(i + 1, spread + near) for i in range(spread + near)]
+    widely = near or spread
+    assert world.widths == [SMALL.spread_width] * (spread + near - widely) + [SMALL.near_width] * widely
+    np.testing.assert_array_equal(np.stack(world.asked[:spread]), spread_weights(fixed, 4, np.random.default_rng(0)))
+
+
+def test_weights_are_spread_over_what_signs_allow():
     rng = np.random.default_rng(0)
-    _, pool = infer_preferences(
-        world.psi, world.batch, np.array(signs, float), SMALL, rng, lambda *done: told.append(done)
-    )
-    # Two rounds of two plans each near the mean, searched more widely than the others.
-    assert len(world.asked) == len(pool.psi) == spread + 4
-    assert told == [(i + 1, spread + 4) for i in range(spread + 4)]
-    assert world.widths == [None] * spread + [SMALL.near_width] * 4
+    np.testing.assert_allclose(spread_weights(np.array([-1.0, -1.0]), 2, rng), [[-0.75, -0.25], [-0.25, -0.75]])
+    both = spread_weights(np.zeros(2), 16, rng)
+    assert len({tuple(np.sign(w)) for w in both}) == 4
+    assert len(both) == 16
+    assert len(spread_weights(np.zeros(2), 1, rng)) == 8, "two of each side at least"
+    np.testing.assert_array_equal(spread_weights(np.array([0.0]), 16, rng), [[-1.0], [1.0]])
+    np.testing.assert_array_equal(spread_weights(np.array([-1.0]), 16, rng), [[-1.0]])
+    assert spread_weights(np.array([-1.0, 1.0, 0.0, 0.0]), 8, rng).shape == (8 + 4, 4)
 
 
-def test_near_plans_surround_the_mean():
+def test_near_weights_are_the_means_and_then_draws():
     world = OneStep(np.array([-0.3, -0.7]), 30.0, n=1000, n_actions=2, seed=5)
-    found = inferred(world, [-1, -1], SMALL)
-    first, last = (np.abs(w - found.mean).max() for w in world.asked[-2:])
-    assert first < 0.03
-    assert last < 0.33
+    pool = PlanPool(world.batch, world.phi[None])
+    found = sample_posterior(pool, [-1, -1], np.random.default_rng(0))
+    near = near_weights(pool, np.array([-1.0, -1.0]), 40, np.random.default_rng(1))
+    assert near.shape == (40, 2)
+    assert np.abs(near[0] - found.mean).max() < 0.01
+    spread = found.draws.std(axis=0)
+    np.testing.assert_allclose(near[1:].std(axis=0), spread, rtol=0.4)
+    assert (np.abs(near[1:] - found.mean) < 5 * spread).all()
+    np.testing.assert_allclose(np.abs(near).sum(axis=1), 1.0)
+    assert near_weights(pool, np.array([-1.0, -1.0]), 1, np.random.default_rng(1)).shape == (1, 2)
+
+
+def test_habits_are_judged_beside_outcomes():
+    """Experts who repeat themselves whatever they foresee: with habits their weights are unknown, not strange."""
+    world = OneStep(np.zeros(2), 0.0, n=400, n_actions=2, seed=7)
+    stays = np.random.default_rng(0).random((40, 10)) < 0.85
+    taken = np.cumsum(~stays, axis=1) % 2
+    world.batch = batch_of(*taken.tolist())
+    config, contexts = replace(SMALL, decisions=400), Contexts.of(world.batch, ("previous",))
+
+    def psi(batch, w, width):
+        return world.phi[[int(name[1:]) for name in batch.ids]]
+
+    found, pool = judged_preferences(psi, world.batch, np.zeros(2), config, np.random.default_rng(0), contexts)
+    assert pool.contexts == found.contexts == contexts
+    again = found.habit.logits[1:] @ [1.0, -1.0]
+    assert again[0] == pytest.approx(np.log(0.85 / 0.15), abs=0.6)
+    assert again[1] == pytest.approx(-np.log(0.85 / 0.15), abs=0.6)
+    assert (found.low < 0).all()
+    assert (found.high > 0).all()
 
 
 def test_same_seed_same_posterior_and_another_seed_another_one():
@@ -135,7 +174,7 @@ def test_judged_episodes_are_whole_and_reach_the_number():
     assert first[0] == first[1] != first[2], "in a random order"
 
 
-@pytest.mark.parametrize("name", ["decisions", "plans", "near_plans", "near_width", "bootstraps"])
+@pytest.mark.parametrize("name", ["decisions", "plans", "spread_width", "near_plans", "near_width", "draws"])
 def test_every_number_must_be_at_least_one(name):
     with pytest.raises(ValueError, match="every number must be at least 1"):
         PosteriorConfig(**{name: 0})
@@ -234,7 +273,11 @@ def test_many_actions_are_learnt_from_fewer_histories(monkeypatch):
 
 
 # Every plan of six steps is searched, from every start, so that nothing rests on what the network has learnt.
-EXACT = tiny_fit(agent=replace(AGENT, width=64), posterior=replace(POSTERIOR, decisions=300, near_width=64), starts=999)
+EXACT = tiny_fit(
+    agent=replace(AGENT, width=64),
+    posterior=replace(POSTERIOR, decisions=150, spread_width=64, near_width=64, draws=1),
+    starts=999,
+)
 
 
 def relabelled(batch: Batch) -> Batch:
@@ -244,15 +287,16 @@ def relabelled(batch: Batch) -> Batch:
 
 @pytest.fixture(scope="module")
 def found() -> tuple[Fit, Fit]:
-    seen = simulate(tiny_demo(episodes=200), stages(20, quiet=True))
+    seen = simulate(tiny_demo(), stages(20, quiet=True))
     splits = (seen.train, seen.validation)
     return fitted(*splits, EXACT), fitted(*map(relabelled, splits), EXACT)
 
 
 def test_neither_names_of_actions_nor_the_size_of_weights_matter(found):
     one, other = found
-    np.testing.assert_allclose(other.weights, one.weights, atol=1e-3)
-    np.testing.assert_allclose(other.posterior.low, one.posterior.low, atol=2e-3)
+    # Draws follow other paths after a rounding error; what they are drawn around does not.
+    peaks = [density.theta(peak) for density, peak, _ in (prepared(each.pool, [-1, -1]) for each in found)]
+    np.testing.assert_allclose(peaks[1], peaks[0], rtol=2e-3)
     np.testing.assert_allclose(other.mu_expert.mean, one.mu_expert.mean, atol=1e-4)
     # Later rounds can ask for weights under which policies tie.
     np.testing.assert_allclose(other.loop.rounds[0].mu, one.loop.rounds[0].mu, atol=1e-4)

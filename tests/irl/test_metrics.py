@@ -7,27 +7,31 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from msgspec import structs
-from posteriors import known_posterior
+from posteriors import drawn_pool, known_posterior
 from scipy.stats import binom
 from small_batches import batch_of
 
+from cirl_gym.data.habits import Contexts
 from irl.checks.metrics import (
+    ACCOUNTS,
     HeldOutConfig,
     accuracy,
     accuracy_by_step,
     agreement,
-    averaged_log_likelihood,
+    averaged_log_chances,
     ceiling,
     coverage,
+    habit_log_chances,
     held_out_likelihood,
     held_out_plans,
     majority,
     repeat_last_action,
     same_order,
+    simple_accounts,
     weight_error,
 )
 from irl.preferences.inference import judged_episodes
-from irl.preferences.likelihood import PlanPool, action_log_likelihood
+from irl.preferences.likelihood import NO_CONTEXTS, PlanPool
 
 BATCH = batch_of([0, 1, 1, 0], [1], [0, 0])
 STAYS = batch_of([0, 1], [1], [1, 1, 0])
@@ -178,70 +182,154 @@ def test_what_no_coverage_can_be_of(intervals, truths, level, message):
         coverage(intervals, truths, level)
 
 
-def pool_of(batch, seed: int = 0, plans: int = 1) -> PlanPool:
-    shape = (plans, *batch.actions.shape, batch.n_actions, 2)
-    return PlanPool(batch, np.random.default_rng(seed).random(shape))
+def even(batch):
+    """Log-probabilities of every account, all as likely as each other."""
+    logs = np.full((*batch.actions.shape, batch.n_actions), -np.log(batch.n_actions))
+    return dict.fromkeys(ACCOUNTS, logs)
 
 
-class TestHeldOut:
+def said(*treated) -> np.ndarray:
+    """Log-probabilities of two actions along :data:`STAYS`, from the chance of the second at every decision."""
+    chances = np.full((3, 3, 2), 0.5)
+    for episode, row in enumerate(treated):
+        for step, chance in enumerate(row):
+            chances[episode, step] = 1 - chance, chance
+    return np.log(chances)
+
+
+class TestAccounts:
     def test_draws_average_chances_not_logarithms(self):
         batch = batch_of([0])
         pool = PlanPool(batch, np.array([[[[[1.0, 0.0], [0.0, 1.0]]]]]))
         # Under one draw the action is sure, under the other it is a coin.
-        w, kappas = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1000.0, 5.0])
-        assert averaged_log_likelihood(pool, w, kappas)[0] == pytest.approx(np.log(0.75))
+        torn = known_posterior([[1.0, 0.0], [0.5, 0.5]], [1000.0, 5.0])
+        np.testing.assert_allclose(averaged_log_chances(pool, torn)[0, 0], np.log([0.75, 0.25]))
+        # Of many draws the ends and what lies evenly between them: here every other one, which are all alike.
+        many = known_posterior([[1.0, 0.0], [0.5, 0.5]] * 50 + [[1.0, 0.0]], [1000.0, 5.0] * 50 + [1000.0])
+        np.testing.assert_allclose(averaged_log_chances(pool, many, 51)[0, 0, 0], 0.0, atol=1e-12)
 
-    def test_every_number_of_the_record(self):
-        pool, found = pool_of(STAYS), known_posterior([[-0.4, -0.6], [-0.2, -0.8]], [10.0, 30.0])
+    def test_chances_sum_to_one_with_habits_and_what_is_forbidden_has_none(self):
+        rng = np.random.default_rng(0)
+        batch = batch_of(*rng.integers(3, size=(4, 5)).tolist(), n_actions=3)
+        allowed = rng.random((4, 5, 3)) < 0.5
+        np.put_along_axis(allowed, batch.actions[..., None], True, axis=2)
+        batch = replace(batch, allowed=allowed)
+        contexts = Contexts.of(batch, ("previous",))
+        found = known_posterior(rng.random((20, 2)), 10 + rng.random(20), rng.normal(size=(20, 4, 3)), contexts)
+        pool = PlanPool(batch, rng.random((2, 4, 5, 3, 2)), contexts)
+        chances = np.exp(averaged_log_chances(pool, found))
+        np.testing.assert_allclose(chances.sum(axis=2), 1.0)
+        assert (chances[~allowed] < 1e-200).all()
+
+    def test_habit_without_contexts_is_how_often_an_action_is_taken(self):
         train = batch_of([0, 0, 1], [0])  # counted with one more of each: 4 of 6
-        chances = np.full((3, 3, 2), [0.25, 0.75])
-        cloned = np.full((3, 3, 2), np.log(0.5))
-        record = held_out_likelihood(pool, found, train, cloned, chances)
-        q = pool.q(np.array([-0.3, -0.7]))
-        by_draw = [
-            np.exp(action_log_likelihood(pool.q(w), STAYS, [k])[0]) for w, k in zip(found.draws, (10, 30), strict=True)
-        ]
-        assert (record.decisions, record.patients) == (6, 3)
-        assert record.cirl.mean == pytest.approx(action_log_likelihood(q, STAYS, [20.0]).sum() / 6)
-        for even in (record.chance, record.cloning):
-            assert even.mean == pytest.approx(-np.log(2))
-            assert even.standard_error == pytest.approx(0.0, abs=1e-12)
+        logs = habit_log_chances(train, STAYS, NO_CONTEXTS, np.random.default_rng(0))
+        np.testing.assert_allclose(np.exp(logs), np.broadcast_to([4 / 6, 2 / 6], (3, 3, 2)))
+
+    def test_habit_of_the_action_before_is_how_often_one_follows_the_other(self):
+        # After 0 comes 1 in three of four cases, after 1 always 0; the first is always 0. Five hundred times.
+        train = batch_of(*[[0, 1, 0, 1], [0, 1, 0, 0]] * 250)
+        contexts = Contexts.of(train, ("previous",))
+        test = batch_of([1, 0, 1])
+        logs = habit_log_chances(train, test, contexts, np.random.default_rng(0))
+        np.testing.assert_allclose(np.exp(logs[0, 2]), [1 / 4, 3 / 4], atol=0.03)
+        assert np.exp(logs[0, [0, 1], 0]).min() > 0.97
+        # Nothing that was observed matters, and neither does what is judged.
+        other = replace(test, obs=test.obs + 5.0, actions=np.array([[1, 0, 0]]))
+        np.testing.assert_array_equal(habit_log_chances(train, other, contexts, np.random.default_rng(0)), logs)
+
+    def test_what_knows_no_preferences(self):
+        rng = np.random.default_rng(0)
+        train, test = (batch_of(*rng.integers(2, size=(30, 6)).tolist()) for _ in range(2))
+        found = simple_accounts(train, test, Contexts.of(train, ("previous",)), np.random.default_rng(1))
+        assert {*found, "cirl", "cloning"} == {*ACCOUNTS}
+        for name, logs in found.items():
+            every = np.broadcast_to(logs, (30, 6, 2))
+            np.testing.assert_allclose(np.exp(every).sum(axis=2), 1.0, err_msg=name)
+        np.testing.assert_allclose(found["chance"], np.log([0.5, 0.5]))
+        again = simple_accounts(train, test, Contexts.of(train, ("previous",)), np.random.default_rng(1))
+        for name, logs in found.items():
+            np.testing.assert_array_equal(again[name], logs, err_msg=name)
+
+
+class TestHeldOut:
+    def test_every_number_of_the_record(self):
+        chances = even(STAYS) | {
+            "cirl": said([0.2, 0.8], [0.6], [0.9, 0.3, 0.4]),
+            "habit": said([0.5, 0.5], [0.5], [0.5, 0.5, 0.5]),
+            "frequencies": np.log([4 / 6, 2 / 6]),
+            "expert": np.log(np.full((3, 3, 2), [0.25, 0.75])),
+        }
+        record = held_out_likelihood(chances, STAYS, folds=3)
+        assert (record.decisions, record.patients, record.folds) == (6, 3, 3)
+        # Taken: 0 1, 1, 1 1 0.
+        episodes = np.log([0.8 * 0.8, 0.6, 0.9 * 0.3 * 0.6])
+        assert record.cirl.mean == pytest.approx(episodes.sum() / 6)
+        rest = episodes - np.array([2, 1, 3]) * episodes.sum() / 6
+        assert record.cirl.standard_error == pytest.approx(np.sqrt(3 / 2 * (rest**2).sum()) / 6)
+        assert record.cirl.accuracy == pytest.approx((1 + 1 + 2 / 3) / 3)
+        for account in (record.chance, record.cloning, record.last_action, record.boosting):
+            assert (account.mean, account.standard_error) == (pytest.approx(-np.log(2)), pytest.approx(0, abs=1e-12))
         assert record.frequencies.mean == pytest.approx((2 * np.log(4 / 6) + 4 * np.log(2 / 6)) / 6)
+        assert record.frequencies.accuracy == pytest.approx((1 / 2 + 0 + 1 / 3) / 3)
         assert record.expert.mean == pytest.approx((2 * np.log(0.25) + 4 * np.log(0.75)) / 6)
-        # Of the episode with a single decision, the averaged chance is the mean of both draws' chances.
-        alone = averaged_log_likelihood(pool, found.draws, found.kappa_draws)[1]
-        assert np.exp(alone) == pytest.approx((by_draw[0][1] + by_draw[1][1]) / 2)
-        assert held_out_likelihood(pool, found, train, cloned, None).expert is None
+        assert held_out_likelihood(even(STAYS), STAYS).expert is None
+
+    def test_beyond_habit_is_paired_by_patient(self):
+        # Both foresee the patients very differently; cirl always by log 1.2 better, in every decision.
+        habit = said([0.9, 0.1], [0.2], [0.5, 0.5, 0.5])
+        taken = np.take_along_axis(habit, STAYS.actions[..., None], axis=2)
+        better = np.exp(np.where(STAYS.mask[..., None], taken + np.log(1.2), np.log(0.5)))
+        cirl = np.zeros((3, 3, 2))
+        np.put_along_axis(cirl, STAYS.actions[..., None], better, axis=2)
+        np.put_along_axis(cirl, 1 - STAYS.actions[..., None], 1 - better, axis=2)
+        record = held_out_likelihood(even(STAYS) | {"cirl": np.log(cirl), "habit": habit}, STAYS)
+        assert record.beyond_habit.mean == pytest.approx(np.log(1.2))
+        assert record.beyond_habit.standard_error == pytest.approx(0.0, abs=1e-9)
+        assert record.habit.standard_error > 0.1
+        # Better in one stay and worse in the other of the same patient: with patients as the unit that is no scatter.
+        stays = batch_of([1], [1], [1], [1])
+        halves = np.log([[[0.4, 0.6]], [[0.6, 0.4]]] * 2)
+        apart, pairs = (
+            held_out_likelihood(even(one) | {"cirl": halves}, one).beyond_habit
+            for one in (stays, replace(stays, groups=("p", "p", "q", "q")))
+        )
+        total = np.log([1.2, 0.8])
+        assert apart.mean == pairs.mean == pytest.approx(total.mean())
+        assert apart.standard_error == pytest.approx(np.sqrt(4 / 3 * 4) * np.ptp(total) / 2 / 4)
+        assert pairs.standard_error == pytest.approx(0.0, abs=1e-12)
 
     def test_an_experts_own_chances_are_the_likeliest(self):
-        rng = np.random.default_rng(0)
-        empty = batch_of(*[[0] * 6] * 300)
-        pool = pool_of(empty)
-        value = 20.0 * pool.q(np.array([-0.3, -0.7]))
-        chances = np.exp(value) / np.exp(value).sum(axis=2, keepdims=True)
-        drawn = (rng.random(empty.actions.shape) < chances[..., 1]).astype(np.int64)
-        batch = replace(empty, actions=drawn)
-        pool = PlanPool(batch, pool.psi)
-        cloned = np.log(np.full((300, 6, 2), 0.5))
-        right = held_out_likelihood(pool, known_posterior([[-0.3, -0.7]], [20.0]), batch, cloned, chances)
-        for own in (right.cirl, right.averaged):  # the same chances, summed in other orders
-            assert structs.asdict(own) == pytest.approx(structs.asdict(right.expert), rel=1e-12)
+        pool = drawn_pool([-6.0, -14.0], patients=300, steps=6, scale=0.2, seed=1)
+        batch, none = pool.batch, np.zeros((0, 2))
+        expert = pool.log_chances(np.array([-6.0, -14.0]), none)
+        right = held_out_likelihood(
+            even(batch) | {"cirl": averaged_log_chances(pool, known_posterior([[-0.3, -0.7]], [20.0])), "expert": expert},
+            batch,
+        )
+        assert structs.asdict(right.cirl) == pytest.approx(structs.asdict(right.expert), rel=1e-9)
         assert right.chance.mean < right.expert.mean
         for w, kappa in (([-0.7, -0.3], 20.0), ([-0.3, -0.7], 60.0), ([-0.3, -0.7], 3.0)):
-            wrong = held_out_likelihood(pool, known_posterior([w], [kappa]), batch, cloned, chances)
+            logs = averaged_log_chances(pool, known_posterior([w], [kappa]))
+            wrong = held_out_likelihood(even(batch) | {"cirl": logs}, batch)
             assert wrong.cirl.mean < right.cirl.mean - right.cirl.standard_error
+
+    def test_what_are_no_log_probabilities(self):
+        for bad, message in ((np.zeros((3, 3, 3)), "must be"), (np.full((3, 3, 2), 0.1), "not above 0")):
+            with pytest.raises(ValueError, match=message):
+                held_out_likelihood(even(STAYS) | {"habit": bad}, STAYS)
 
     def test_plans_are_those_of_the_mean_and_of_draws_from_one_end_to_the_other(self):
         asked = []
 
         def psi(w, width):
-            asked.append((w.tolist(), width))
+            asked.append((w, width))
             return np.zeros((3, 3, 2, 2))
 
         draws = np.stack([-np.arange(10) / 9, np.arange(10) / 9 - 1], axis=1)
         pool = held_out_plans(psi, known_posterior(draws, np.ones(10)), STAYS, HeldOutConfig(plans=3, width=5))
         assert len(pool.psi) == 4
-        assert [w for w, _ in asked] == [[-0.5, -0.5], *draws[[0, 4, 9]].tolist()]
+        np.testing.assert_allclose([w for w, _ in asked], [[-0.5, -0.5], *draws[[0, 4, 9]]], atol=1e-12)
         assert {width for _, width in asked} == {5}
 
     def test_whole_episodes_until_there_are_enough_and_impossible_settings(self):
