@@ -304,7 +304,8 @@ class TestHeldOut:
         batch, none = pool.batch, np.zeros((0, 2))
         expert = pool.log_chances(np.array([-6.0, -14.0]), none)
         right = held_out_likelihood(
-            even(batch) | {"cirl": averaged_log_chances(pool, known_posterior([[-0.3, -0.7]], [20.0])), "expert": expert},
+            even(batch)
+            | {"cirl": averaged_log_chances(pool, known_posterior([[-0.3, -0.7]], [20.0])), "expert": expert},
             batch,
         )
         assert structs.asdict(right.cirl) == pytest.approx(structs.asdict(right.expert), rel=1e-9)
