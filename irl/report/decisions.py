@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from irl.report import drawing
-from irl.report.section import Details, Picture, Section, Table, explained, percent, signed
+from irl.report.section import Details, Part, Picture, Section, Table, explained, percent, signed
+from irl.result.chances import ChanceScores
 from irl.result.result import BEYOND, HeldOutLikelihood, Result
 from irl.result.sentences import learnt_from
 
@@ -63,8 +64,21 @@ def _likelihood(result: Result) -> Section | None:
         "Why an account foresees decisions well. Trees and cloning know no preferences: where they foresee better, "
         "something that was observed matters to the experts in a way that the outcomes weighed do not explain.",
     )
+    page: tuple[Part, ...] = (terms, table)
+    if figures := [[words, *_figures(found.scores[name])] for name, words in names.items() if name in found.scores]:
+        head = ["account", "AUROC", "AUPRC", "Brier score", "calibration error"]
+        says = (
+            "How well chances rank decisions (of two actions the rarer, of more the mean), how far they are from what "
+            "was done (Brier score, halved) and from frequencies (calibration error), with standard errors by patient."
+        )
+        page = (*page, Details("Ranking and calibration", (says, Table("Ranking and calibration", head, figures))))
     shown = (table, f"Over {_foreseen(found)}.")
-    return Section("likelihood", "How well decisions are foreseen", (terms, table), shown)
+    return Section("likelihood", "How well decisions are foreseen", page, shown)
+
+
+def _figures(scores: ChanceScores) -> list[str]:
+    each = (scores.auroc, scores.auprc, scores.brier, scores.calibration_error)
+    return ["" if one is None else f"{one.value:.3f} \N{PLUS-MINUS SIGN} {one.standard_error:.3f}" for one in each]
 
 
 def _accuracy(result: Result) -> Section:

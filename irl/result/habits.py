@@ -13,7 +13,7 @@ import numpy as np
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.habits import Contexts
-from cirl_gym.types import FloatArray
+from cirl_gym.types import FloatArray, IntArray
 from irl.result.codec import Count, Interval, Numbers, Record, Share, require
 
 TAILS = (0.05, 0.5, 0.95)
@@ -24,8 +24,8 @@ class HabitLevel(Record, frozen=True):
     """One level of a context, as a certain action before; one number for each of the A actions."""
 
     level: str
-    decisions: Count
-    """How many decisions that were judged have it; where none has, the prior alone speaks."""
+    taken: tuple[Count, ...]
+    """How many of the judged decisions that have it took each action; where none has, the prior alone speaks."""
     logits: Numbers
     """Medians; what all have in common means nothing."""
     intervals: tuple[Interval, ...]
@@ -37,11 +37,16 @@ class HabitLevel(Record, frozen=True):
 
     def check(self) -> None:
         """As many numbers as actions, each in its interval."""
-        same = len(self.logits) == len(self.intervals) == len(self.chances) == len(self.between)
-        require(same, f"habits: {self.level}: one logit, one chance and two intervals for each action")
+        same = len(self.taken) == len(self.logits) == len(self.intervals) == len(self.chances) == len(self.between)
+        require(same, f"habits: {self.level}: one count, logit and chance and two intervals for each action")
         for values, ends in ((self.logits, self.intervals), (self.chances, self.between)):
             inside = all(low <= value <= high for value, (low, high) in zip(values, ends, strict=True))
             require(inside, f"habits: {self.level}: a number lies outside its interval")
+
+    @property
+    def decisions(self) -> int:
+        """How many judged decisions have the level."""
+        return sum(self.taken)
 
 
 class HabitContext(Record, frozen=True):
@@ -78,7 +83,8 @@ def found_habits(contexts: Contexts, draws: FloatArray, judged: Batch) -> Habits
         return None
     if draws.ndim != 3 or draws.shape[1:] != (contexts.size, judged.n_actions) or not len(draws):
         raise ValueError(f"draws of habits must be [M, {contexts.size}, {judged.n_actions}], got {draws.shape}")
-    counts = np.bincount(contexts.along(judged)[judged.mask].ravel(), minlength=contexts.size)
+    counts = np.zeros((contexts.size, judged.n_actions), dtype=np.int64)
+    np.add.at(counts, (contexts.along(judged)[judged.mask], judged.actions[judged.mask][:, None]), 1)
     ends = [*contexts.first[1:], contexts.size]
     parts = [slice(int(first), int(end)) for first, end in zip(contexts.first, ends, strict=True)]
     means = [draws[:, part].mean(axis=1) for part in parts]
@@ -86,19 +92,17 @@ def found_habits(contexts: Contexts, draws: FloatArray, judged: Batch) -> Habits
     for number, (name, levels, part) in enumerate(zip(contexts.names, contexts.levels, parts, strict=True)):
         others = sum((mean for other, mean in enumerate(means) if other != number), np.zeros_like(means[0]))
         chances = _softmax(draws[:, part] + others[:, None])
-        found.append(HabitContext(name, _levels(levels, counts[part].tolist(), draws[:, part], chances)))
+        found.append(HabitContext(name, _levels(levels, counts[part], draws[:, part], chances)))
     return Habits(judged.action_names, tuple(found))
 
 
-def _levels(
-    names: Sequence[str], decisions: Sequence[int], logits: FloatArray, chances: FloatArray
-) -> tuple[HabitLevel, ...]:
-    """Of draws ``[M, levels, A]`` of logits and chances."""
+def _levels(names: Sequence[str], taken: IntArray, logits: FloatArray, chances: FloatArray) -> tuple[HabitLevel, ...]:
+    """Of counts ``[levels, A]``, and draws ``[M, levels, A]`` of logits and chances."""
     spread, likely = (np.quantile(drawn, TAILS, axis=0) for drawn in (logits, chances))
     return tuple(
         HabitLevel(
             name,
-            decisions[i],
+            tuple(taken[i].tolist()),
             tuple(spread[1, i]),
             tuple(zip(spread[0, i], spread[2, i], strict=True)),
             tuple(likely[1, i]),

@@ -123,10 +123,12 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
 
 def found_sample_habits() -> Habits:
     """Habits of the action before: repeating is likely, and nobody was ever treated twice."""
-    wait = HabitLevel("wait", 900, (1.0, -1.0), ((0.9, 1.1), (-1.1, -0.9)), (0.88, 0.12), ((0.86, 0.9), (0.1, 0.14)))
-    treat = structs.replace(wait, level="treat", decisions=0, logits=(-1.0, 1.0), intervals=((-2, 0), (0, 2)))
+    wait = HabitLevel(
+        "wait", (810, 90), (1.0, -1.0), ((0.9, 1.1), (-1.1, -0.9)), (0.88, 0.12), ((0.86, 0.9), (0.1, 0.14))
+    )
+    treat = structs.replace(wait, level="treat", taken=(0, 0), logits=(-1.0, 1.0), intervals=((-2, 0), (0, 2)))
     treat = structs.replace(treat, chances=(0.12, 0.88), between=((0.02, 0.5), (0.5, 0.98)))
-    first = structs.replace(wait, level="none yet", decisions=1110)
+    first = structs.replace(wait, level="none yet", taken=(1000, 110))
     return Habits(("wait", "treat"), (HabitContext("previous", (first, wait, treat)),))
 
 

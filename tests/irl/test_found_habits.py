@@ -23,6 +23,8 @@ def test_chances_and_counts_by_hand() -> None:
     assert found.actions == BATCH.action_names
     (previous,) = found.contexts
     assert [level.level for level in previous.levels] == ["none yet", *BATCH.action_names]
+    # First decisions: 1, 1, 0; after 0: 1; after 1: 1, then 0.
+    assert [level.taken for level in previous.levels] == [(1, 2), (0, 1), (1, 1)]
     assert [level.decisions for level in previous.levels] == [3, 1, 2]
     np.testing.assert_allclose([level.logits for level in previous.levels], logits)
     # e^2 / (1 + e^2) = .8808; odds of 3 to 1.
@@ -55,7 +57,7 @@ def test_a_context_is_taken_at_the_mean_of_the_others() -> None:
     # At the first decision 1 for action 1, and 1 more as the mean of both wards; in ward a 2 and the mean of 1, 0, 0.
     assert first.levels[0].chances[1] == pytest.approx(1 / (1 + np.exp(-2)))
     assert ward.levels[0].chances[1] == pytest.approx(1 / (1 + np.exp(-(2 + 1 / 3))))
-    assert [level.decisions for level in ward.levels] == [3, 3]
+    assert [level.taken for level in ward.levels] == [(1, 2), (1, 2)]
 
 
 def test_no_contexts_no_habits_and_wrong_draws() -> None:

@@ -17,6 +17,7 @@ from shown import page_of, printed_result, rows_of
 from irl.report.drawing import WhatIf, accuracy_svg, fold_name, margins_svg, weights_svg, what_if_svg
 from irl.report.run import report_of
 from irl.report.section import MINUS, Heading, percent, short, signed
+from irl.result.chances import ChanceScores, LogLikelihoodScore, ShareScore
 from irl.result.habits import HabitContext, HabitLevel
 from irl.result.result import IdentifiedRanges, Result
 
@@ -251,7 +252,7 @@ def test_the_console_shows_the_finding_where_it_is_and_fits_eighty_columns(tmp_p
     assert "preferences alone (CIRL) 83.5 % 1500 held-out episodes" in words
     assert "what outcomes add to habit +0.108 0.011" in words
     assert "Over 2,010 decisions of 104 patients, of episodes that nothing was learnt from." in words
-    assert "after wait 900 wait in 88 % (86 to 90 %)" in words
+    assert "after wait 900 wait in 88 % (86 to 90 %) 90 %" in words
     assert "after treat 0 never seen" in words
     assert "ceiling 85.2 %" in words
     assert "experts -3.410 0.061" in words
@@ -301,26 +302,30 @@ def test_a_habit_is_named_by_the_tables_own_column_and_others_are_counted() -> N
     result = sample_result(15)
     actions = [{"drug": "0"}, {"drug": "1"}]
     known = structs.replace(result.habits, actions=("0", "1"))
-    levels = tuple(structs.replace(known.contexts[0].levels[0], level=f"{i}", decisions=i + 1) for i in range(14))
+    levels = tuple(structs.replace(known.contexts[0].levels[0], level=f"{i}", taken=(i, 1)) for i in range(14))
     previous = structs.replace(known.contexts[0], levels=(*known.contexts[0].levels[:1], levels[0]))
     known = structs.replace(known, contexts=(previous, HabitContext("ward", levels)))
     result = structs.replace(result, habits=known, table={"actions": actions})
     rows = rows_of(result, "habits", "Habits")
     assert rows[:2] == [
-        ["first decision", "1,110", "drug 0 in 88 % (86 to 90 %)"],
-        ["after drug 0", "1", "drug 0 in 88 % (86 to 90 %)"],
+        ["first decision", "1,110", "drug 0 in 88 % (86 to 90 %)", "90 %"],
+        ["after drug 0", "1", "drug 0 in 88 % (86 to 90 %)", "0 %"],
     ]
     assert rows[2][0] == "ward 0"
     assert len(rows) == 16
     assert len(rows_of(result, "habits", "Logits of the habits")) == 32
     assert "And 4 more situations on the page." in printed_result(result)
     assert "the others are taken at the mean of their levels" in " ".join(page_of(result).split())
-    four = HabitLevel(
-        "0", 1, (0, 0, 0, 0), ((0, 0),) * 4, (0.1, 0.5, 0.3, 0.1), ((0, 0.2), (0.4, 0.6), (0.2, 0.4), (0, 0.2))
-    )
+    chances, between = (0.1, 0.5, 0.3, 0.1), ((0, 0.2), (0.4, 0.6), (0.2, 0.4), (0, 0.2))
+    four = HabitLevel("0", (1, 2, 1, 0), (0, 0, 0, 0), ((0, 0),) * 4, chances, between)
     more = structs.replace(known, actions=("a", "b", "c", "d"), contexts=(HabitContext("ward", (four,)),))
     (row,) = rows_of(structs.replace(result, habits=more, table=None), "habits", "Habits")
-    assert row == ["ward 0", "1", "b in 50 % (40 to 60 %), c in 30 % (20 to 40 %), a in 10 % (0 to 20 %)"]
+    assert row == [
+        "ward 0",
+        "4",
+        "b in 50 % (40 to 60 %), c in 30 % (20 to 40 %), a in 10 % (0 to 20 %)",
+        "50 %, 25 %, 25 %",
+    ]
 
 
 def test_without_habits_they_are_no_more_than_frequencies() -> None:
@@ -331,6 +336,25 @@ def test_without_habits_they_are_no_more_than_frequencies() -> None:
     assert "habit alone" not in rows
     assert rows[-1] == "what outcomes add to frequencies"
     assert [row[-1] for row in rows_of(result, "likelihood", "Log-likelihood") if row[0] == "pure chance"] == [""]
+
+
+def test_ranking_and_calibration_stand_in_a_fold() -> None:
+    result = sample_result()
+    assert rows_of(result, "likelihood", "Ranking") == []
+    share = ShareScore(0.75, 0.02)
+    scores = ChanceScores(
+        decisions=9,
+        patients=2,
+        log_likelihood=LogLikelihoodScore(-0.4, 0.1),
+        accuracy=share,
+        auroc=share,
+        auprc=None,
+        brier=share,
+        calibration_error=ShareScore(0.031, 0.004),
+    )
+    judged = structs.replace(result.likelihood, scores={"cirl": scores})
+    (row,) = rows_of(structs.replace(result, likelihood=judged), "likelihood", "Ranking")
+    assert row == ["preferences and habit (CIRL)", "0.750 ± 0.020", "", "0.750 ± 0.020", "0.031 ± 0.004"]
 
 
 def test_convergence_stands_in_a_fold() -> None:

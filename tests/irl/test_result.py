@@ -144,7 +144,7 @@ SAID = Foreseen(-0.4, 0.01, 0.8)
         (SAMPLE.agreement, {"cirl": (1.2, 0.5, 0.5)}, r"AgreementOverTime\.cirl\[0\]: Expected float <= 1\.0"),
         (SAMPLE.habits, {"contexts": ()}, "habits: there must be a context"),
         (SAMPLE.habits, {"actions": ("a", "b", "c")}, "habits: every level must have 3 logits"),
-        (LEVEL, {"logits": (0.0,)}, "habits: none yet: one logit, one chance and two intervals for each action"),
+        (LEVEL, {"logits": (0.0,)}, "habits: none yet: one count, logit and chance and two intervals for"),
         (LEVEL, {"logits": (0.0, 0.0)}, "habits: none yet: a number lies outside its interval"),
         (LEVEL, {"chances": (0.5, 0.5)}, "habits: none yet: a number lies outside its interval"),
         (LEVEL, {"chances": (1.5, 0.5)}, r"HabitLevel\.chances\[0\]: Expected float <= 1\.0"),
