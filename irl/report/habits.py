@@ -44,8 +44,8 @@ def habits_section(result: Result) -> Section | None:
         "What the experts would choose, and how often, if no outcome mattered: the chances that the logits of habit "
         f"make.{others}",
         "The nearer a chance is to 100\N{NO-BREAK SPACE}%, the more is done by habit in that situation. The last "
-        "column is how often these actions were taken in fact: the difference is what preferences make, from patient to "
-        "patient.",
+        "column is how often these actions were taken in fact: the difference is what preferences make, from patient "
+        "to patient.",
         "Whether a habit is a reflex or a reason: repeating a treatment can be a course that is meant to be finished, "
         "a cost of changing, or something that the experts see and the table does not hold. What "
         "outcomes speak for at every decision alike can hardly be told from habit: only both together are known well.",
