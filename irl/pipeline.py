@@ -7,6 +7,7 @@ Steps 4 to 9 get a batch and nothing else: they have no way to reach the simulat
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,10 +22,12 @@ from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, draw_weights
 from cirl_gym.data.habits import Contexts
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import masked, rules_for
 from cirl_gym.files import StoredParts
-from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.known import law_alone
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.types import FloatArray, Policy
@@ -171,9 +174,10 @@ def member_streams(seed: int, number: int) -> tuple[np.random.Generator, np.rand
     return _generator(seed, f"member {number}", 0), _generator(seed, f"member {number}", 1)
 
 
-def fold_streams(seed: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
-    """Of a fold: to fit its outcome model with, and to solve its world."""
-    return _generator(seed, f"fold {number}", 0), _generator(seed, f"fold {number}", 1)
+def fold_streams(seed: int, repeat: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Of a fold of a repetition: to fit its outcome model with, and to solve its world."""
+    part = f"fold {repeat} {number}"
+    return _generator(seed, part, 0), _generator(seed, part, 1)
 
 
 def _generator(seed: int, part: str, place: int) -> np.random.Generator:
@@ -215,7 +219,7 @@ def fit(study: Study) -> Fit:
     # 4. The outcome model: phi(h, a), what would happen under each action.
     with stage("outcome model") as report:
         splits, rng = [batch.with_early_ends(horizon) for batch in (train, validation)], study.rng("outcome model")
-        learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], config.outcome, rng, report)
+        learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], _outcome(study), rng, report)
         fitted = study.model or stored_outcome_model(stored, learnt)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
@@ -231,26 +235,27 @@ def fit(study: Study) -> Fit:
     with stage("max-margin loop") as report:
         loop = _loop(study, agent, world, mu, report)
     # 9. Weights, and what the data cannot tell.
-    cross, foreseen = _cross_fit(study), None
+    crosses, foreseen = _cross_fits(study, fitted.model, agent), None
     with stage("weights") as report:
         how = (signs, config.posterior, study.rng("weights"), Contexts.of(train, config.habit), report)
-        if cross is None:
-            posterior, pool = judged_preferences(agent.psi, train, *how)
+        if crosses:
+            pools = [plan_pool(cross.psi, cross.judged, *how) for cross in crosses]
+            first, *others = (sample_posterior(each, signs, how[2], config.posterior.draws) for each in pools)
+            posterior, pool = with_model_spread(first, others), pools[0]
         else:
-            pool = plan_pool(cross.psi, cross.judged, *how)
-            posterior = sample_posterior(pool, signs, how[2], config.posterior.draws)
+            posterior, pool = judged_preferences(agent.psi, train, *how)
         identified = _identified(study, agent, world, mu, loop, posterior)
-    if cross is not None:
+    if crosses:
         with stage("held-out decisions") as report:
             how_copied = (config.cloning, study.rng("held-out decisions"), rules_of(imagined), report)
-            foreseen = foresee_others(cross, pool, signs, *how_copied)
+            foreseen = foresee_others(crosses, pools, signs, *how_copied)
     with stage("quality control"):
         rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
     windows: tuple[TimeWindow, ...] = ()
     if config.windows:
         with stage("time windows") as report:
-            psi, rng = partial(agent.psi, pool.batch) if cross is None else cross.psi, study.rng("time windows")
+            psi, rng = crosses[0].psi if crosses else partial(agent.psi, pool.batch), study.rng("time windows")
             windows = time_windows(psi, pool, signs, config.windows, config.posterior, rng, report)
     members = _members(study, world)
     with stage("behaviour cloning") as report:
@@ -304,30 +309,52 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
     return solved.agent, choice
 
 
-def _cross_fit(study: Study) -> CrossFit | None:
-    """Steps 4 to 6 once more for each part of the patients, from the others; None where that was not asked for."""
+def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> list[CrossFit]:
+    """Worlds for each part of the patients, fitted to the others, as often as is asked for; none where that is not.
+
+    Where the chosen model is a linear law, so are these; and where their states have the same form, the agent's network
+    guides the search for plans in them. Else each has an agent of its own.
+    """
     config, everyone, stored = study.config, study.everyone, study.stored
     if everyone is None or not config.folds:
-        return None
+        return []
     rng, horizon = study.rng("folds"), config.horizon or everyone.horizon
     judged = judged_episodes(everyone, config.posterior.decisions, rng)
+    kind, done = "ar" if law_alone(chosen) else config.model, itertools.count(1)
+    # Patients are drawn anew by every repetition: members of an ensemble would be the same once more.
+    how = replace(_outcome(study), members=1, bootstrap=False)
+
+    def solve(repeat: int, number: int, train: Batch, validation: Batch) -> SuccessorAgent:
+        fitting, solving = fold_streams(study.seed, repeat, number)
+        part, ended = f"fold{repeat}_{number}", [batch.with_early_ends(horizon) for batch in (train, validation)]
+        learnt = partial(fit_outcome_model, kind, ended[0], ended[1], how, fitting)
+        model = stored_outcome_model(stored, learnt, f"{part}_outcome_model.npz").model
+        imagined = with_rules(model, rules_for(train, config.forbid))
+        report(next(done), config.repeats * config.folds)
+        if law_alone(model) and law_alone(chosen) and imagined.start(train.start[:1]).shape[1] == len(agent.state_mean):
+            return agent.within(imagined)
+        w = uniform_weights(study.signs)
+        world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train)
+        compute = partial(fit_successor, world, config.agent, solving)
+        load = partial(SuccessorAgent.load, model=imagined)
+        return stored.stage(f"{part}_agent.npz", compute, SuccessorAgent.save, load)
+
     with study.stages.stage("worlds of other patients") as report:
+        repeats = range(config.repeats)
+        return [cross_fit(everyone, judged, config.folds, rng, partial(solve, repeat)) for repeat in repeats]
 
-        def solve(number: int, train: Batch, validation: Batch) -> SuccessorAgent:
-            fitting, solving = fold_streams(study.seed, number)
-            ended = [batch.with_early_ends(horizon) for batch in (train, validation)]
-            learnt = partial(fit_outcome_model, config.model, ended[0], ended[1], config.outcome, fitting)
-            model = stored_outcome_model(stored, learnt, f"fold{number}_outcome_model.npz").model
-            world = with_rules(model, rules_for(train, config.forbid))
-            starts, w = (train.start, horizon, config.gamma), uniform_weights(study.signs)
-            problem = Problem(world, study.feature_map, *starts, w, train)
-            load = partial(SuccessorAgent.load, model=world)
-            compute = partial(fit_successor, problem, config.agent, solving)
-            agent = stored.stage(f"fold{number}_agent.npz", compute, SuccessorAgent.save, load)
-            report(number + 1, config.folds)
-            return agent
 
-        return cross_fit(everyone, judged, config.folds, rng, solve)
+def _outcome(study: Study) -> OutcomeModelConfig:
+    """How outcome models are fitted: without actions that change when episodes end, where most were only left off.
+
+    An episode that was watched no longer counts as ended (:meth:`cirl_gym.Batch.with_early_ends`), but no expert has
+    decided on that, and what few ends there are would make a large effect of it.
+    """
+    config, train = study.config.outcome, study.train
+    left = int((train.truncated & (train.lengths < (study.config.horizon or train.horizon))).sum())
+    if left <= int(train.terminated.sum()):
+        return config
+    return replace(config, end=replace(config.end, formulas=True))
 
 
 def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:

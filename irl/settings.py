@@ -81,10 +81,12 @@ class FitConfig:
     """Parts of the patients; the decisions of each are judged in a world that was fitted to the others, so that all are
     judged and none in a world that has seen its outcomes (:mod:`irl.cross_fitting`). 0: the training episodes are
     judged in the one world that was fitted to them."""
+    repeats: int = 4
+    """How often that is done, with patients drawn anew, so that intervals hold what world models differ in."""
 
     def __post_init__(self) -> None:
-        if self.folds < 0 or self.folds == 1:
-            raise ValueError(f"folds must be 0 or at least 2, got {self.folds}")
+        if self.folds < 0 or self.folds == 1 or self.repeats < 1:
+            raise ValueError(f"folds must be 0 or at least 2, and repeats 1, got {self.folds} and {self.repeats}")
         if self.solver not in get_args(Solver) or self.mu not in get_args(MuSource):
             raise ValueError(
                 f"solver must be one of {', '.join(get_args(Solver))} and mu one of {', '.join(get_args(MuSource))}, "
@@ -128,6 +130,7 @@ class FitConfig:
             cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=8)),
             posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=3),
             rounds=15,
+            repeats=3,
             starts=100,
             histories=replace(HistoryTrainingConfig(), iterations=300),
             ppo=replace(self.ppo, steps=20_000, looks=5),

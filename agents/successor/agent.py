@@ -327,6 +327,22 @@ class SuccessorAgent:
         slope = np.where(spread > 0, (centred * found).sum(axis=0) / np.where(spread > 0, spread, 1.0), 0.0)
         return np.asarray(found.mean(axis=0) + slope * (guessed.mean(axis=0) - guessed[rows].mean(axis=0)))
 
+    def within(self, model: OutcomeModel) -> SuccessorAgent:
+        """The same network as the guide of searches in another world, whose states have the same form.
+
+        Raises:
+            ValueError: the other world's features, actions or states are others.
+        """
+        states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
+        if (model.features, model.n_actions, states) != (
+            self.model.features,
+            self.model.n_actions,
+            len(self.state_mean),
+        ):
+            raise ValueError("this agent was trained in a world of other features, actions or states")
+        scales = (self.state_mean, self.state_scale, self.width)
+        return SuccessorAgent(model, self.feature_map, self.network, self.gamma, *scales)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent whole, without its world model and without pickle."""
         config = {

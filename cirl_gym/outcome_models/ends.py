@@ -195,6 +195,9 @@ class EndHeadConfig:
     """Standard deviation of a normal prior on the weights."""
     few_prior: float = 0.5
     """The same when there are few ends, but for distances to a line, which several ends speak for."""
+    formulas: bool = False
+    """Whether only heads without a network are tried, by which no action changes when it ends but where an outcome
+    crosses a line: where most episodes were only watched no longer, nobody decided on their ends."""
     training: TrainingConfig = field(
         default_factory=lambda: TrainingConfig(epochs=40, learning_rate=0.03, clip_norm=10.0, patience=5)
     )
@@ -274,10 +277,10 @@ def fit_end_head(
     few = events < config.few_events
     judge = 1 if validation.terminated.any() else 0
     kinds: tuple[EndKind, ...] = ("logistic",) if few else ("logistic", "network")
-    if rate == 1 or (judge == 0 and lines.count == 0):
+    if rate == 1 or (judge == 0 and lines.count == 0) or config.formulas:
         kinds = ()
     best, best_losses = EndHead("constant", lines, rate), _constant_losses(splits[judge][0], rate)
-    if lines.count and kinds:
+    if lines.count and (kinds or config.formulas) and rate < 1:
         last = train.next_obs[np.arange(len(train)), train.lengths - 1]
         beyond = ((last <= lines.low) | (last >= lines.high)).any(axis=1)
         known = EndHead("lines", lines, float((train.terminated & ~beyond).sum() / train.n_steps))

@@ -14,7 +14,7 @@ from cirl_gym.data.outcome_model import OutcomeModel, foresee
 from cirl_gym.data.outcomes import KnownOutcome, read_outcome
 from cirl_gym.outcome_models.inputs import one_hot
 from cirl_gym.outcome_models.masked import MaskedModel
-from cirl_gym.outcome_models.model import EnsembleModel
+from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 
@@ -157,3 +157,9 @@ def knowing(
         members = [KnowingModel(member, tuple(features), tuple(action_names)) for member in model.members]
         return EnsembleModel(members, members[0].wide(model.noise_scale, 0.0))
     return KnowingModel(model, tuple(features), tuple(action_names))
+
+
+def law_alone(model: OutcomeModel) -> bool:
+    """Whether a model is one linear law, without a network; known outcomes may stand beside it."""
+    inner = model.model if isinstance(model, KnowingModel) else model
+    return isinstance(inner, LearnedModel) and inner.correction is None

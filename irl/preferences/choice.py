@@ -4,11 +4,10 @@ Q(h, a) = max over a pool of plans of w . psi is exact for the plans found, so t
 matrix product. Its gradient in theta is psi of the action taken minus its mean under P, each along the plan that is
 best under theta: exact wherever no two plans tie.
 
-The prior: every component of theta has Laplace's density of scale :data:`KAPPA` / d (half of it where its sign is
-known), and a level's A logits are normal around 0 with standard deviation :data:`HABIT`. So w is uniform on the
-allowed part of the L1 sphere, and kappa, independent of it, has a gamma distribution of shape d and mean
-:data:`KAPPA`. The density is finite at theta = 0, where habits alone are left: a prior that is flat in log kappa makes
-a funnel there.
+The prior: w is uniform on the allowed part of the L1 sphere, and kappa, independent of it, has median :data:`KAPPA`
+and a tail whose mass falls as 1 / kappa: kappa / s is beta-prime of d and 1, the density of theta proportional to
+(1 + kappa / s)^-(d + 1). A level's A logits are normal around 0 with standard deviation :data:`HABIT`. The density of
+theta is finite and highest at 0, where habits alone are left: noise is drawn there, and large kappas, as of outcomes that an action changes by little of their range, are hardly held back.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from irl.preferences.likelihood import PlanPool
 
 KAPPA = 100.0
-"""Prior mean of kappa: with it an outcome's difference of a hundredth of its range makes a logit of 1."""
+"""Prior median of kappa: with it an outcome's difference of a hundredth of its range makes a logit of 1."""
 HABIT = 2.5
 """Prior standard deviation of a habit's logit."""
 _DRAWN, _WIDER = 200, 1.5
@@ -119,7 +118,7 @@ class Density:
     def __init__(self, decisions: Decisions, signs: FloatArray, power: float = 1.0) -> None:
         self.decisions, self.signs, self.power = decisions, signs, power
         self.d, n_actions = len(signs), decisions.psi.shape[2]
-        self.scale = KAPPA / self.d
+        self.scale = KAPPA * (2 ** (1 / self.d) - 1)
         self._free = signs == 0
         self._rows = np.arange(len(decisions.taken))
         self._in_level = np.zeros((decisions.n_levels, len(self._rows)))
@@ -149,9 +148,10 @@ class Density:
         own, contrasts = x[: self.d], x[self.d :]
         size = np.abs(self.theta(x)) / self.scale
         likelihood = log_chances[self.decisions.taken, self._rows].sum()
-        prior = own[~self._free].sum() - size.sum() - (contrasts**2).sum() / (2 * HABIT**2)
+        prior = own[~self._free].sum() - (self.d + 1) * np.log1p(size.sum()) - (contrasts**2).sum() / (2 * HABIT**2)
         slope = np.concatenate([self._step(x) * by_theta, by_habit.ravel()])
-        down = np.concatenate([np.where(self._free, np.sign(own), size - 1.0), contrasts / HABIT**2])
+        rate = (self.d + 1) / (1 + size.sum())
+        down = np.concatenate([np.where(self._free, rate * np.sign(own), rate * size - 1.0), contrasts / HABIT**2])
         return float(self.power * likelihood + prior), self.power * slope - down
 
     def information(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -183,8 +183,10 @@ class Density:
         start[: self.d] = np.where(self._free, 0.1, -1.0)
         found = minimize(self._downward, start, jac=True, method="L-BFGS-B", options={"maxiter": 200})
         information, _ = self.information(found.x)
-        # Laplace's density has variance 2; by the logarithm of a size its curvature is that size.
-        own = np.where(self._free, 0.5, np.abs(self.theta(found.x)) / self.scale)
+        size = np.abs(self.theta(found.x)) / self.scale
+        rate = (self.d + 1) / (1 + size.sum())
+        # Laplace's density of that rate has variance 2 / rate^2; by the logarithm of a size its curvature is rate size.
+        own = np.where(self._free, rate**2 / 2, rate * size)
         prior = np.concatenate([own, np.full(self.n - self.d, HABIT**-2)])
         return np.asarray(found.x), np.asarray(np.linalg.inv(self.power * information + np.diag(prior)))
 
