@@ -7,7 +7,8 @@ best under theta: exact wherever no two plans tie.
 The prior: w is uniform on the allowed part of the L1 sphere, and kappa, independent of it, has median :data:`KAPPA`
 and a tail whose mass falls as 1 / kappa: kappa / s is beta-prime of d and 1, the density of theta proportional to
 (1 + kappa / s)^-(d + 1). A level's A logits are normal around 0 with standard deviation :data:`HABIT`. The density of
-theta is finite and highest at 0, where habits alone are left: noise is drawn there, and large kappas, as of outcomes that an action changes by little of their range, are hardly held back.
+theta is finite and highest at 0, where habits alone are left: noise is drawn there, and large kappas, as of outcomes
+that an action changes by little of their range, are hardly held back.
 """
 
 from __future__ import annotations
