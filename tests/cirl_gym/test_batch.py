@@ -162,6 +162,51 @@ def test_take_keeps_the_order_asked_for() -> None:
     assert swapped.take(np.array([True, False])).ids == ("7",)
 
 
+def test_batches_together_are_their_episodes_in_the_order_of_ids() -> None:
+    wards = (("ward", ("A", "B")),)
+    levels = np.arange(10).reshape(2, 5, 1) % 2
+    long = Batch(
+        obs=np.arange(24.0).reshape(2, 6, 2),
+        actions=np.array([[1, 0, 1, 0, 1], [1, 1, 0, 0, 0]]),
+        lengths=np.array([5, 2]),
+        terminated=np.array([True, False]),
+        truncated=np.array([False, True]),
+        features=("x", "y"),
+        action_names=("wait", "treat"),
+        ids=("d", "b"),
+        groups=("p", "q"),
+        allowed=np.ones((2, 5, 2), dtype=np.bool_),
+        contexts=wards,
+        context_levels=levels,
+    )
+    short = replace(long.take(np.array([1])).trimmed(), ids=("c",), groups=("p",))
+    whole = Batch.together([long, short])
+    assert (whole.ids, whole.groups, whole.horizon) == (("b", "c", "d"), ("q", "p", "p"), 5)
+    assert whole.take(np.array([2, 0])) == long
+    assert whole.take(np.array([1])).trimmed() == short
+    assert Batch.together([short, long]) == whole
+    assert Batch.together([long]) == long.take(np.array([1, 0]))
+    # The parts of a split are the whole again.
+    first, second = whole.split(0.5, np.random.default_rng(0))
+    assert Batch.together([second, first]) == whole
+
+
+def test_batches_that_do_not_fit_together() -> None:
+    batch = small()
+    other = replace(batch, ids=tuple(f"other {name}" for name in batch.ids))
+    for wrong in (
+        [],
+        [batch, replace(other, features=tuple(f"{name}'" for name in batch.features))],
+        [batch, replace(other, action_names=tuple(f"{name}'" for name in batch.action_names))],
+        [batch, replace(other, allowed=np.ones((*batch.actions.shape, batch.n_actions), dtype=np.bool_))],
+        [in_wards(), other],
+    ):
+        with pytest.raises(ValueError, match="batches of the same features, actions and contexts are needed"):
+            Batch.together(wrong)
+    with pytest.raises(ValueError, match="stands for two episodes"):
+        Batch.together([batch, batch])
+
+
 def test_a_split_is_by_group() -> None:
     batch, _ = Batch.from_dataframe(stays(*[1 + i % 3 for i in range(40)]))
     batch = replace(batch, groups=tuple(f"g{i // 4}" for i in range(40)))
