@@ -32,14 +32,17 @@ from tiny_run import (
 )
 
 from cirl_gym import files as stored_parts
+from cirl_gym.data.habits import Contexts
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
 from irl.commands import explain as commands
 from irl.commands.cli import main
+from irl.preferences.likelihood import NO_CONTEXTS
+from irl.preferences.posterior import PosteriorResult, SamplerReport
 from irl.report.section import render
 from irl.result.result import Result
 from irl.settings import DemoConfig
 from irl.stages import LINE_EVERY, duration, stages
-from irl.stored_stages import code_digest, data_digest, remove, unfinished
+from irl.stored_stages import MemberPosterior, code_digest, data_digest, remove, unfinished
 
 PRINTED = tiny_printed()
 FAST = tiny_demo()
@@ -54,6 +57,7 @@ class Killed(BaseException):
 def quick(monkeypatch):
     """Trainings are kept after every iteration; the page, half of such a run's time, is drawn in one test alone."""
     monkeypatch.setattr(stored_parts, "EVERY", 0.0)
+    monkeypatch.setattr("irl.commands.explain.FOLDS", 2)
     monkeypatch.setattr(
         "irl.commands.explain.render",
         lambda report: str([one.page[1:] for one in report.sections if one.name == "what-if"]),
@@ -141,7 +145,9 @@ def dying(monkeypatch, command, out, *places) -> None:
         assert not (out / "result.json").exists()
 
 
-STAGES = ["expert.npz", "batch.npz", "outcome_model.npz", "agent.npz"]
+MODELS = ["outcome_model.npz", "agent.npz"]
+STAGES = ["expert.npz", "batch.npz", *MODELS]
+FOLDS = [f"fold{number}_{name}" for number in range(2) for name in MODELS]
 AFTER = (
     "irl.pipeline.judged_preferences",
     "irl.pipeline.fit_cloning",
@@ -162,7 +168,7 @@ class TestKilled:
             pytest.param("fast", demo(FAST), STAGES, (), marks=pytest.mark.slow),
             pytest.param("mu learning", demo(MU_ALONE), STAGES, ("mu.npz", "mu.npz", "npz"), marks=pytest.mark.slow),
             ("several", demo(SEVERAL), [*STAGES, "member0.npz", "member1.npz"], ()),
-            ("explain", explain(), ["outcome_model.npz", "agent.npz"], ()),
+            ("explain", explain(fit=tiny_fit(habit=("previous",))), [*MODELS, *FOLDS], ()),
         ],
     )
     def test_at_every_write(self, name, command, parts, per_round, whole, tmp_path, monkeypatch):
@@ -432,6 +438,41 @@ class TestFaults:
     def test_a_run_that_fails_at_once_leaves_no_folder(self, tmp_path, monkeypatch):
         dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.successor_expert")
         assert not (tmp_path / "unfinished").exists()
+
+
+def test_what_a_member_says_comes_back_to_the_last_bit(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "member.npz"
+    for contexts in (NO_CONTEXTS, Contexts(("ward", "shift"), (("A", "B"), ("day",)))):
+        sampler = SamplerReport(1 + rng.random(4), 1000 * rng.random(4), 0.3)
+        logits = rng.standard_normal((5, contexts.size, 2))
+        said = PosteriorResult(rng.standard_normal((5, 3)), logits, contexts, sampler)
+        found = MemberPosterior(*rng.standard_normal((2, 3)), said)
+        found.save(path)
+        again = MemberPosterior.load(path, contexts)
+        assert again.posterior.contexts == contexts
+        for one, other in (
+            (found.mu_expert, again.mu_expert),
+            (found.mu_recovered, again.mu_recovered),
+            (said.theta, again.posterior.theta),
+            (said.logits, again.posterior.logits),
+            (sampler.r_hat, again.posterior.sampler.r_hat),
+            (sampler.effective, again.posterior.sampler.effective),
+        ):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        assert again.posterior.sampler.power == 0.3
+    arrays = read_arrays(path)
+    lacking = {name: values for name, values in arrays.items() if name != "sampler.r_hat"}
+    for broken in (
+        {**arrays, "mu_expert": np.zeros(2)},
+        {**arrays, "theta": np.zeros((5, 3))},
+        {**arrays, "logits": arrays["logits"][:, :1]},
+        {**arrays, "mean": np.zeros(3)},
+        lacking,
+    ):
+        write_arrays(path, broken)
+        with pytest.raises(ValueError, match=r"member\.npz is not a whole posterior of a member"):
+            MemberPosterior.load(path, contexts)
 
 
 def test_the_seconds_of_what_is_kept_are_counted(tmp_path, monkeypatch):
