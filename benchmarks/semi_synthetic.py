@@ -155,6 +155,9 @@ def fitted_ward(asked: Fitting, stored: StoredParts) -> Ward:
     given = known_signs(outcomes, asked.lower_is_better, asked.sign)
     signs = np.array([given.get(name, 0) for name in outcomes], dtype=np.float64)
     config = asked.config.whole(everyone.horizon)
+    if int((everyone.truncated & (everyone.lengths < everyone.horizon)).sum()) > int(everyone.terminated.sum()):
+        # As in a fit of the table; what the world ends counts as ended, and a fit of that would not know.
+        config = replace(config, outcome=replace(config.outcome, end=replace(config.outcome.end, formulas=True)))
     learning, solving = (np.random.default_rng([0, part]) for part in (1, 2))
     splits = [batch.with_early_ends(everyone.horizon) for batch in everyone.split(0.15, learning)]
     learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], config.outcome, learning)
