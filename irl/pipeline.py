@@ -27,6 +27,7 @@ from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import masked, rules_for
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.outcome_models.known import law_alone
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.model import EnsembleModel
@@ -312,17 +313,21 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
 def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> list[CrossFit]:
     """Worlds for each part of the patients, fitted to the others, as often as is asked for; none where that is not.
 
-    Where the chosen model is a linear law, so are these; and where their states have the same form, the agent's network
-    guides the search for plans in them. Else each has an agent of its own.
+    Where the chosen model is a linear law, these are laws of the same order, and the agent's network guides the search
+    for plans in them. Else each has an agent of its own.
     """
     config, everyone, stored = study.config, study.everyone, study.stored
     if everyone is None or not config.folds:
         return []
     rng, horizon = study.rng("folds"), config.horizon or everyone.horizon
     judged = judged_episodes(everyone, config.posterior.decisions, rng)
-    kind, done = "ar" if law_alone(chosen) else config.model, itertools.count(1)
+    law, done = law_alone(chosen), itertools.count(1)
+    kind: Kind = config.model if law is None else "ar"
     # Patients are drawn anew by every repetition: members of an ensemble would be the same once more.
     how = replace(_outcome(study), members=1, bootstrap=False)
+    if law is not None:
+        order = law.window.order
+        how = replace(how, autoregression=replace(how.autoregression, min_order=order, max_order=order))
 
     def solve(repeat: int, number: int, train: Batch, validation: Batch) -> SuccessorAgent:
         fitting, solving = fold_streams(study.seed, repeat, number)
@@ -331,7 +336,7 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
         model = stored_outcome_model(stored, learnt, f"{part}_outcome_model.npz").model
         imagined = with_rules(model, rules_for(train, config.forbid))
         report(next(done), config.repeats * config.folds)
-        if law_alone(model) and law_alone(chosen) and imagined.start(train.start[:1]).shape[1] == len(agent.state_mean):
+        if law is not None:
             return agent.within(imagined)
         w = uniform_weights(study.signs)
         world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train)

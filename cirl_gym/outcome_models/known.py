@@ -13,6 +13,7 @@ from cirl_gym.data.known import known_values, without
 from cirl_gym.data.outcome_model import OutcomeModel, foresee
 from cirl_gym.data.outcomes import KnownOutcome, read_outcome
 from cirl_gym.outcome_models.inputs import one_hot
+from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.masked import MaskedModel
 from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.types import Float32Array, FloatArray, IntArray
@@ -159,7 +160,7 @@ def knowing(
     return KnowingModel(model, tuple(features), tuple(action_names))
 
 
-def law_alone(model: OutcomeModel) -> bool:
-    """Whether a model is one linear law, without a network; known outcomes may stand beside it."""
+def law_alone(model: OutcomeModel) -> LinearLaw | None:
+    """The one linear law that a model is, without a network; known outcomes may stand beside it. None: it is more."""
     inner = model.model if isinstance(model, KnowingModel) else model
-    return isinstance(inner, LearnedModel) and inner.correction is None
+    return inner.law if isinstance(inner, LearnedModel) and inner.correction is None else None

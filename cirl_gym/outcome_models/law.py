@@ -97,13 +97,16 @@ class AutoregressionConfig:
     """
 
     max_order: int = 8
-    """Largest number of lags L; every order from 1 on is tried."""
+    """Largest number of lags L; every order from the least on is tried."""
+    min_order: int = 1
+    """Least number of lags."""
     strengths: tuple[float, ...] = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     """Ridge per training row, for inputs of unit variance; 0 is least squares of least norm."""
 
     def __post_init__(self) -> None:
-        if self.max_order < 1:
-            raise ValueError(f"AutoregressionConfig.max_order must be at least 1, got {self.max_order}")
+        if not 1 <= self.min_order <= self.max_order:
+            orders = f"{self.min_order} and {self.max_order}"
+            raise ValueError(f"AutoregressionConfig: max_order must be at least min_order, and that 1, got {orders}")
         if not self.strengths or min(self.strengths) < 0:
             raise ValueError(f"AutoregressionConfig.strengths must be non-negative numbers, got {self.strengths}")
 
@@ -169,7 +172,7 @@ class _Search:
     def choose(self, config: AutoregressionConfig) -> tuple[int, float, FloatArray, FloatArray]:
         """Order, strength, weights ``[F, d]`` and intercepts ``[d]`` of the change."""
         sums, found = [], []
-        for order in range(1, config.max_order + 1):
+        for order in range(config.min_order, config.max_order + 1):
             columns = self.columns(order)
             for strength, weights, intercept in self.solve(columns, config.strengths):
                 found.append((order, strength, weights, intercept))
