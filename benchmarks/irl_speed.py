@@ -47,14 +47,7 @@ def seen(episodes: int, experts: Path) -> Batch:
         part = rollout(world, expert, min(10_000, episodes - first), rng, deterministic=False)
         names = tuple(str(first + i) for i in range(len(part)))
         parts.append(replace(part, ids=names, groups=names).padded(SETTING.parameters.horizon))
-    if len(parts) == 1:
-        return parts[0]
-    joined = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("obs", "actions", "lengths", "terminated", "truncated")
-    }
-    every = tuple(name for part in parts for name in part.ids)
-    return replace(parts[0], **joined, ids=every, groups=every)
+    return Batch.together(parts)
 
 
 def seconds(work: Callable[[], object]) -> float:

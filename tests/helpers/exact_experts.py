@@ -28,7 +28,9 @@ class ExactAgent:
         return exact(self.gamma, self.horizon, lambda psi: (psi @ w).argmax(axis=-1), NEVER_ENDS)
 
     def psi(self, batch: Batch, w: FloatArray, width: int | None = None) -> FloatArray:
-        """``[N, T, A, 2]`` along a batch, zero on padding."""
+        """``[N, T, A, 2]`` along a batch, zero on padding; of several w ``[J, N, T, A, 2]``."""
+        if w.ndim == 2:
+            return np.stack([self.psi(batch, each) for each in w])
         psi = np.zeros((*batch.actions.shape, 2, 2))
         steps = np.nonzero(batch.mask)
         psi[steps] = self.by_state(w)[steps[1], numbers(batch.obs[:, :-1])[steps]]

@@ -53,9 +53,10 @@ class OneStep:
         self.widths: list[int | None] = []
 
     def psi(self, w: FloatArray, width: int | None) -> FloatArray:
-        self.asked.append(w)
-        self.widths.append(width)
-        return self.phi
+        several = np.atleast_2d(w)
+        self.asked.extend(several)
+        self.widths.extend([width] * len(several))
+        return self.phi if w.ndim == 1 else np.stack([self.phi] * len(w))
 
 
 def inferred(world: OneStep, signs: list[int], config: PosteriorConfig, seed: int = 0) -> PosteriorResult:
@@ -95,7 +96,9 @@ def test_plans_are_solved_for_once_and_reported(signs, spread, near):
     pool = plan_pool(world.psi, world.batch, fixed, SMALL, rng, progress=lambda *done: told.append(done))
     # Two rounds of two plans each near the mean, searched more widely than the others; a single outcome needs none.
     assert len(world.asked) == len(pool.psi) == spread + near
-    assert told == [(i + 1, spread + near) for i in range(spread + near)]
+    # Four at once, in each of the rounds.
+    searches = -(-spread // 4) + 2 * -(-near // 8)
+    assert told == [(i + 1, searches) for i in range(searches)]
     widely = near or spread
     assert world.widths == [SMALL.spread_width] * (spread + near - widely) + [SMALL.near_width] * widely
     np.testing.assert_array_equal(np.stack(world.asked[:spread]), spread_weights(fixed, 4, np.random.default_rng(0)))
@@ -110,7 +113,7 @@ def test_weights_are_spread_over_what_signs_allow():
     assert len(spread_weights(np.zeros(2), 1, rng)) == 8, "two of each side at least"
     np.testing.assert_array_equal(spread_weights(np.array([0.0]), 16, rng), [[-1.0], [1.0]])
     np.testing.assert_array_equal(spread_weights(np.array([-1.0]), 16, rng), [[-1.0]])
-    assert spread_weights(np.array([-1.0, 1.0, 0.0, 0.0]), 8, rng).shape == (8 + 4, 4)
+    assert spread_weights(np.array([-1.0, 1.0, 0.0, 0.0]), 8, rng).shape == (8 + 2, 4)
 
 
 def test_near_weights_are_the_means_and_then_draws():
@@ -136,7 +139,7 @@ def test_habits_are_judged_beside_outcomes():
     config, contexts = replace(SMALL, decisions=400), Contexts.of(world.batch, ("previous",))
 
     def psi(batch, w, width):
-        return world.phi[[int(name[1:]) for name in batch.ids]]
+        return np.stack([world.phi[[int(name[1:]) for name in batch.ids]]] * len(w))
 
     found, pool = judged_preferences(psi, world.batch, np.zeros(2), config, np.random.default_rng(0), contexts)
     assert pool.contexts == found.contexts == contexts
