@@ -188,8 +188,8 @@ def strictness_sentences(posterior: PosteriorResult) -> list[str]:
         )
     if posterior.sampler.power < DEPENDENT:
         said.append(
-            f"The decisions of one patient depend much on each other: they count for {posterior.sampler.power:.0%} of "
-            "as many independent ones, and the intervals are wider for it."
+            "The decisions of one patient depend much on each other: they count for "
+            f"{100 * posterior.sampler.power:.0f} % of as many independent ones, and the intervals are wider for it."
         )
     return said
 

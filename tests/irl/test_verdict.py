@@ -149,7 +149,7 @@ def test_what_is_said_of_a_sampler_kappa_and_dependent_decisions():
         "run is repeated."
     ]
     (few,) = strictness_sentences(replace(post, sampler=bad))
-    assert few.startswith("The decisions of one patient depend much on each other: they count for 49% of")
+    assert few.startswith("The decisions of one patient depend much on each other: they count for 49 % of")
     # The prior's mean is 100; kappa's lower end, the 5 % quantile of ten draws, is above 500.
     strict = known_posterior(np.tile([-0.3, -0.7], (10, 1)), np.linspace(600.0, 1500.0, 10))
     (held,) = strictness_sentences(strict)
