@@ -286,7 +286,7 @@ def test_some_outcomes_static_columns_and_two_decisions(tiny, capsys):
     assert obs.shape == (4 + 4,)
     following, reward, *_, info = env.step(3)
     assert following[3] == obs[3]
-    assert reward == pytest.approx(float(info["phi"] @ result.weights))
+    assert reward == pytest.approx(float(info["phi"] @ result.estimates["posterior"]))
     world = load_model(tiny / "here" / "outcome_model.npz")
     agent = SuccessorAgent.load(tiny / "here" / "agent.npz", world)
     assert agent.policy(result.weights).predict(obs[None], deterministic=True)[0].shape == (1,)

@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(demo_run, tm
 def test_corner_and_mixed_weights_run_to_the_end(weights, tmp_path):
     result = commands.demo(tiny_demo(weights=weights), tmp_path)
     assert result.true_weights == pytest.approx(weights)
-    assert sum(map(abs, result.weights)) == pytest.approx(1)
+    assert sum(map(abs, result.estimates["posterior"])) == pytest.approx(1)
     assert Result.read(tmp_path / "result.json") == result
 
 
@@ -141,7 +141,7 @@ def test_patients_who_outlive_all_of_the_batch_are_no_trouble(tmp_path):
 
 def test_an_explanation_keeps_signs_reports_all_and_accounts_for_every_row(explained):
     result, folder, shown = explained
-    assert {path.name for path in folder.iterdir()} == DEMO_FILES - {"expert.npz"}
+    assert {path.name for path in folder.iterdir()} == DEMO_FILES - {"expert.npz"} | {"foreseen.npz"}
     assert Result.read(folder / "result.json") == result
     assert set(json.loads((folder / "result.json").read_text())) >= KEYS
     assert result.features == THREE
@@ -248,7 +248,7 @@ def test_both_commands_leave_what_an_environment_can_be_made_of(demo_run, explai
         env = gym.make("CIRLCounterfactual-v0", run=run)
         assert env.reset(seed=0)[0] in env.observation_space
         assert env.unwrapped.features == tuple(result["features"])
-        np.testing.assert_array_equal(env.unwrapped.weights, result["weights"])
+        np.testing.assert_array_equal(env.unwrapped.weights, result["estimates"]["posterior"])
         ranges = zip(env.unwrapped.feature_map.low, env.unwrapped.feature_map.high, strict=True)
         assert [list(pair) for pair in ranges] == list(result["config"]["ranges"].values())
 
