@@ -92,13 +92,16 @@ def test_one_decision_by_hand(power):
     assert abs(first) == pytest.approx(0.9 / np.sqrt(2)), "a contrast of length 1"
     assert free.theta(x) == pytest.approx([0.7 * KAPPA])
     assert known.theta(x) == pytest.approx([-np.exp(0.7) * KAPPA])
-    for density, value, prior in ((free, 0.7, -0.7), (known, -np.exp(0.7), 0.7 - np.exp(0.7))):
+    for density, value, prior in (
+        (free, 0.7, -2 * np.log1p(0.7)),
+        (known, -np.exp(0.7), 0.7 - 2 * np.log1p(np.exp(0.7))),
+    ):
         expected = -power * np.log1p(np.exp(second - first - value)) + prior - 0.9**2 / (2 * HABIT**2)
         assert density(x)[0] == pytest.approx(expected, abs=1e-6)
     # A second plan that is better for the second action, by 1.
     two = density_of(pool.extended(np.array([[[[[0.0], [0.01]]]]])), [0])
     x = np.array([1.0, 0.0])
-    assert two(x)[0] == pytest.approx(-np.log(2) - 1)
+    assert two(x)[0] == pytest.approx(-np.log(2) - 2 * np.log(2))
 
 
 def test_coordinates_keep_signs_and_logits_have_mean_zero():
@@ -108,7 +111,7 @@ def test_coordinates_keep_signs_and_logits_have_mean_zero():
     assert (theta[:, 0] < 0).all()
     assert (theta[:, 1] > 0).all()
     np.testing.assert_array_equal(np.sign(theta[:, 2]), np.sign(x[:, 2]))
-    np.testing.assert_allclose(density.scale, KAPPA / 3)
+    assert density.scale == pytest.approx(KAPPA * (2 ** (1 / 3) - 1))
     assert logits.shape == (50, 6, 3)
     np.testing.assert_allclose(logits.mean(axis=2), 0, atol=1e-12)
     # Contrasts are lengths: none of the directions is more likely beforehand.
@@ -143,8 +146,8 @@ def test_scipy_finds_the_same_peak_of_a_multinomial_logit():
         theta, logits = np.array([-np.exp(parameters[0]), parameters[1]]), parameters[2:].reshape(4, 3)
         logits = logits - logits.mean(axis=1, keepdims=True)
         said = log_softmax(psi @ theta + logits[level], axis=1)[np.arange(len(taken)), taken].sum()
-        size = np.abs(theta) * 2 / KAPPA
-        return -said - np.log(size[0]) + size.sum() + (logits**2).sum() / (2 * HABIT**2)
+        size = np.abs(theta) / (KAPPA * (np.sqrt(2) - 1))
+        return -said - np.log(size[0]) + 3 * np.log1p(size.sum()) + (logits**2).sum() / (2 * HABIT**2)
 
     best = minimize(lost, np.concatenate([[3.0, 10.0], np.zeros(12)]), method="BFGS", options={"gtol": 1e-4})
     theta, logits = density.theta(peak), density.logits(peak)
