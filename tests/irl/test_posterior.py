@@ -121,7 +121,8 @@ def test_decisions_that_say_nothing_leave_the_prior():
     pool = PlanPool(batch, np.zeros((1, 5, 2, 2, 3)))
     result = sampled(pool, [-1, 1, -1])
     assert (np.sign(result.draws) == [-1, 1, -1]).all()
-    # Uniform on the simplex of three: means 1/3, P(|w_i| > .5) = 1/4. Kappa apart from it: beta-prime of 3 and 1, median 100.
+    # Uniform on the simplex of three: means 1/3, P(|w_i| > .5) = 1/4.
+    # Kappa apart from it: beta-prime of 3 and 1, median 100.
     np.testing.assert_allclose(np.abs(result.draws).mean(axis=0), 1 / 3, atol=0.04)
     np.testing.assert_allclose((np.abs(result.draws) > 0.5).mean(axis=0), 0.25, atol=0.06)
     quantiles = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
