@@ -335,9 +335,8 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         if account != "world known":
             right = [(own(f)["verdict"] == "beyond habit") == matters(f) for f in runs]
             clear = [one for one, f in zip(right, runs, strict=True) if not borderline(f)]
-            lines.append(
-                f"{account}: verdict right in {sum(right)} of {len(right)}, {sum(clear)} of {len(clear)} clear"
-            )
+            certain = f"{sum(clear)} of the {len(clear)} that are not borderline"
+            lines.append(f"{account}: verdict right in {sum(right)} of {len(right)} runs, {certain}")
     lines.append(
         f"outcomes matter in {len(seen)} of {len(runs)} runs, in {sum(map(borderline, runs))} by luck; "
         f"kappa is 0 in {len(runs) - len(preferring)}"
