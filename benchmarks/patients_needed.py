@@ -54,7 +54,7 @@ def run(ward: Ward, weighed: int, strength: float, patients: int, seed: int, dec
     rng = np.random.default_rng([seed, 0])
     w = np.zeros(len(ward.signs))
     w[weighed] = ward.signs[weighed] or -1.0
-    experts = ward.reacting(w, strength, rng)
+    experts = ward.experts_of(w, ward.strong(w, strength), rng)
     batch = ward.decisions(experts, patients, seed)
     posterior = replace(ward.config.posterior, decisions=decisions or batch.n_steps)
     found, said = fitted(replace(ward, config=replace(ward.config, posterior=posterior)), batch, seed, StoredParts())

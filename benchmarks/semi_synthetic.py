@@ -48,6 +48,7 @@ from irl.commands.explain import FOLDS, known_signs
 from irl.commands.options import ModelArguments, TableArguments
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit
+from irl.preferences.choice import KAPPA
 from irl.preferences.inference import plan_pool
 from irl.preferences.likelihood import per_decision, taken_log_probabilities
 from irl.preferences.posterior import TAILS, PosteriorResult, sample_posterior
@@ -117,23 +118,34 @@ class Ward:
     config: FitConfig
 
     def experts(self, number: int) -> Expert:
-        """Those of a run: weights drawn from their prior, kappa by what it changes, and habits near those of the table.
-
-        What an action changes is much the same for every patient where a law is linear. Habit takes that part, so that
-        experts treat about as often as the table's; kappa is such that the rest moves logits by :data:`STRENGTH`.
-        """
+        """Those of a run: w and kappa of theirs, or kappa 0, and habits near those of the table."""
         rng = np.random.default_rng([number, 0])
-        w, strength = draw_weights(self.signs, rng), float(rng.uniform(*STRENGTH))
-        if number % PERIOD in ALONE:
-            return Expert.of(self.agent, w, 0.0, habit_near(self.table, rng))
-        return self.reacting(w, strength, rng)
+        w, kappa = self.drawn(rng)
+        return self.experts_of(w, 0.0 if number % PERIOD in ALONE else kappa, rng)
 
-    def reacting(self, w: FloatArray, strength: float, rng: np.random.Generator) -> Expert:
-        """Experts of the table's rates; what they foresee moves their logits by ``strength`` (standard deviation)."""
-        q = self.agent.q(self.table, w)
-        apart = (q - q[..., :1])[self.table.mask]
-        kappa = strength / float(apart.std(axis=0).max())
-        return Expert.of(self.agent, w, kappa, habit_near(self.table, rng, kappa * q))
+    def experts_of(self, w: FloatArray, kappa: float, rng: np.random.Generator) -> Expert:
+        """Experts who treat about as often as the table's: what an action changes for everyone alike, habit takes."""
+        scores = kappa * self.agent.q(self.table, w) if kappa > 0 else None
+        return Expert.of(self.agent, w, kappa, habit_near(self.table, rng, scores))
+
+    def drawn(self, rng: np.random.Generator) -> tuple[FloatArray, float]:
+        """W and kappa as a fit has them beforehand, of those alone that move logits by :data:`STRENGTH`.
+
+        Others than these would be unlikely from the first: a large kappa that goes with weights of outcomes which hardly
+        move is no fair test of intervals.
+        """
+        d = len(self.signs)
+        psi = self.agent.psi(self.table, draw_weights(self.signs, rng))[self.table.mask]
+        for _ in range(10_000):
+            w = draw_weights(self.signs, rng)
+            kappa = KAPPA * (2 ** (1 / d) - 1) * float(rng.gamma(d) / rng.gamma(1.0))
+            if STRENGTH[0] <= moved(psi @ (kappa * w)) <= STRENGTH[1]:
+                return w, kappa
+        raise ValueError("no weights move what is done enough: an action changes the outcomes alike in every history")
+
+    def strong(self, w: FloatArray, strength: float) -> float:
+        """The kappa with which what is foreseen moves logits by ``strength``."""
+        return strength / moved(self.agent.q(self.table, w)[self.table.mask])
 
     def decisions(self, experts: Expert, patients: int, number: int) -> Batch:
         """What experts leave behind, under the names of the table's actions."""
@@ -169,6 +181,11 @@ def fitted_ward(asked: Fitting, stored: StoredParts) -> Ward:
     load = partial(SuccessorAgent.load, model=model)
     agent = stored.stage("agent.npz", solve, SuccessorAgent.save, load)
     return Ward(everyone, agent, signs, config)
+
+
+def moved(scores: FloatArray) -> float:
+    """By how much ``[R, A]`` scores move the choice among actions: standard deviation over R decisions."""
+    return float((scores - scores[:, :1]).std(axis=0).max())
 
 
 def habit_near(table: Batch, rng: np.random.Generator, scores: FloatArray | None = None) -> Habit:
