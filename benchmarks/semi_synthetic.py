@@ -118,7 +118,7 @@ class Ward:
     config: FitConfig
 
     def experts(self, number: int) -> Expert:
-        """Those of a run: w and kappa of theirs, or kappa 0, and habits near those of the table."""
+        """Those of a run, some of them with kappa 0; their habits are near those of the table."""
         rng = np.random.default_rng([number, 0])
         w, kappa = self.drawn(rng)
         return self.experts_of(w, 0.0 if number % PERIOD in ALONE else kappa, rng)
@@ -129,10 +129,10 @@ class Ward:
         return Expert.of(self.agent, w, kappa, habit_near(self.table, rng, scores))
 
     def drawn(self, rng: np.random.Generator) -> tuple[FloatArray, float]:
-        """W and kappa as a fit has them beforehand, of those alone that move logits by :data:`STRENGTH`.
+        """Weights and kappa as a fit has them beforehand, of those alone that move logits by :data:`STRENGTH`.
 
-        Others than these would be unlikely from the first: a large kappa that goes with weights of outcomes which hardly
-        move is no fair test of intervals.
+        Others than these would be unlikely from the first: a large kappa chosen to go with weights of outcomes that
+        hardly move is no fair test of intervals.
         """
         d = len(self.signs)
         psi = self.agent.psi(self.table, draw_weights(self.signs, rng))[self.table.mask]
