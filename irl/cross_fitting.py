@@ -7,10 +7,10 @@ histories of the part. All decisions are then judged together, by one posterior,
 who happened to be held out. Foreseeing the decisions of a part from the posterior of the others is a cross-validation:
 no decision, and no outcome in the histories that lead to it, has been learnt from.
 
-A weight is only known as well as the effect that an action has in the world model. So all of this is done several
-times, each time with patients drawn with replacement (one draw for all parts, so that its worlds err together) and
-divided anew. The posteriors' draws are put together: what they differ in, by the outcome model, the split and the
-search, is part of every interval.
+A weight is only known as well as the effect that an action has in the world model. So weights are found several times:
+once with the patients as they are, by whom decisions are also foreseen, then with patients drawn with replacement (one
+draw for all parts, so that its worlds err together) and divided anew. The posteriors' draws are put together: what they
+differ in, by the outcome model, the split and the search, is part of every interval.
 
 What the parts share: the plans that are searched near the posterior's mean are chosen by the decisions of all, and the
 worlds along which the others are judged have seen the part's outcomes, though not how they were decided on.
@@ -18,7 +18,6 @@ worlds along which the others are judged have seen the part's outcomes, though n
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +129,10 @@ def cross_fit(
     folds: int,
     rng: np.random.Generator,
     solve: Callable[[int, Batch, Batch], SuccessorAgent],
+    *,
+    drawn: bool = False,
 ) -> CrossFit:
-    """Fit and solve a world for each fold, all of them to one draw of patients with replacement.
+    """Fit and solve a world for each fold.
 
     Args:
         everyone: the episodes of all patients.
@@ -139,27 +140,32 @@ def cross_fit(
         folds: number of parts.
         rng: patients, parts and splits.
         solve: (fold, training episodes, validation episodes) -> the agent in the world fitted to them.
+        drawn: whether worlds are fitted to patients drawn with replacement, one draw for all folds.
 
     Raises:
         ValueError: there are too few patients.
     """
     part = patient_folds(everyone.groups, folds, rng)
     own = dict(zip(everyone.ids, part.tolist(), strict=True))
-    names = sorted(set(everyone.groups))
-    times = dict(zip(names, rng.multinomial(len(names), np.full(len(names), 1 / len(names))).tolist(), strict=True))
     splits = [everyone.take(part != number).split(VALIDATION, rng) for number in range(folds)]
-    drawn = [np.repeat(np.arange(len(train)), [times[name] for name in train.groups]) for train, _ in splits]
-    agents = tuple(
-        solve(number, train.resampled(rows) if len(rows) else train, validation)
-        for number, ((train, validation), rows) in enumerate(zip(splits, drawn, strict=True))
-    )
+    names = sorted(set(everyone.groups))
+    times = np.ones(len(names), dtype=np.int64)
+    if drawn:
+        times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)))
+    often = dict(zip(names, times.tolist(), strict=True))
+
+    def seen(train: Batch) -> Batch:
+        rows = np.repeat(np.arange(len(train)), [often[name] for name in train.groups])
+        return train.resampled(rows) if drawn and len(rows) else train
+
+    agents = tuple(solve(number, seen(train), validation) for number, (train, validation) in enumerate(splits))
     train, validation = zip(*splits, strict=True)
     return CrossFit(judged, np.array([own[name] for name in judged.ids]), agents, train, validation)
 
 
 def foresee_others(
-    crosses: Sequence[CrossFit],
-    pools: Sequence[PlanPool],
+    cross: CrossFit,
+    pool: PlanPool,
     signs: FloatArray,
     cloning: CloningConfig,
     rng: np.random.Generator,
@@ -168,33 +174,28 @@ def foresee_others(
 ) -> Foreseen:
     """Foresee every judged decision by what was learnt from other patients.
 
-    Chances by preferences are the mean over the repetitions; all other accounts are of the first one's parts.
-
     Args:
-        crosses: the folds of every repetition.
-        pools: of every repetition, plans along all judged episodes.
+        cross: folds.
+        pool: plans along all judged episodes.
         signs: ``[d]`` of -1, 0 (free) and 1.
         cloning: how the copy is trained.
         rng: posteriors, and the training of the other accounts.
         rules: what is forbidden, to cloning too.
-        progress: called with (folds done, folds of all repetitions).
+        progress: called with (folds done, folds).
     """
-    first, done = crosses[0], itertools.count(1)
-    shape = (*first.judged.actions.shape, first.judged.n_actions)
-    found, chances = {name: np.zeros(shape) for name in ACCOUNTS}, np.zeros(shape)
-    for cross, pool in zip(crosses, pools, strict=True):
-        for number in np.unique(cross.fold):
-            inside = cross.fold == number
-            others, own = pool.take(~inside), pool.take(inside)
-            posterior = sample_posterior(others, signs, rng, FORESEEING)
-            chances[inside] += np.exp(averaged_log_chances(own, posterior))
-            if cross is first:
-                copied = (cross.train[number], cross.validation[number], cloning, rng)
-                found["cloning"][inside] = fit_cloning(*copied, rules=rules).policy.log_probabilities(own.batch)
-                for name, logs in simple_accounts(others.batch, own.batch, pool.contexts, rng).items():
-                    found[name][inside] = logs
-            if progress is not None:
-                progress(next(done), len(crosses) * len(first.agents))
-    with np.errstate(divide="ignore"):  # what is forbidden, and padding
-        found["cirl"] = np.log(chances / len(crosses))
-    return Foreseen(first.judged, found, len(first.agents))
+    found = {name: np.zeros((*cross.judged.actions.shape, cross.judged.n_actions)) for name in ACCOUNTS}
+    for number in np.unique(cross.fold):
+        inside = cross.fold == number
+        others, own = pool.take(~inside), pool.take(inside)
+        posterior = sample_posterior(others, signs, rng, FORESEEING)
+        cloned = fit_cloning(cross.train[number], cross.validation[number], cloning, rng, rules=rules).policy
+        said = {
+            "cirl": averaged_log_chances(own, posterior),
+            "cloning": cloned.log_probabilities(own.batch),
+            **simple_accounts(others.batch, own.batch, pool.contexts, rng),
+        }
+        for name, logs in said.items():
+            found[name][inside] = logs
+        if progress is not None:
+            progress(int(number) + 1, len(cross.agents))
+    return Foreseen(cross.judged, found, len(cross.agents))

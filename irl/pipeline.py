@@ -250,7 +250,7 @@ def fit(study: Study) -> Fit:
     if crosses:
         with stage("held-out decisions") as report:
             how_copied = (config.cloning, study.rng("held-out decisions"), rules_of(imagined), report)
-            foreseen = foresee_others(crosses, pools, signs, *how_copied)
+            foreseen = foresee_others(crosses[0], pool, signs, *how_copied)
     with stage("quality control"):
         rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
@@ -348,7 +348,8 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
 
     with study.stages.stage("worlds of other patients") as report:
         repeats = range(config.repeats)
-        return [cross_fit(everyone, judged, config.folds, rng, partial(solve, repeat)) for repeat in repeats]
+        how_divided = (everyone, judged, config.folds, rng)
+        return [cross_fit(*how_divided, partial(solve, repeat), drawn=repeat > 0) for repeat in repeats]
 
 
 def _outcome(study: Study) -> OutcomeModelConfig:

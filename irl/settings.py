@@ -82,7 +82,7 @@ class FitConfig:
     judged and none in a world that has seen its outcomes (:mod:`irl.cross_fitting`). 0: the training episodes are
     judged in the one world that was fitted to them."""
     repeats: int = 4
-    """How often that is done, with patients drawn anew, so that intervals hold what world models differ in."""
+    """How often that is done, after the first with patients drawn anew: intervals hold what world models differ in."""
 
     def __post_init__(self) -> None:
         if self.folds < 0 or self.folds == 1 or self.repeats < 1:
