@@ -8,9 +8,9 @@ who happened to be held out. Foreseeing the decisions of a part from the posteri
 no decision, and no outcome in the histories that lead to it, has been learnt from.
 
 A weight is only known as well as the effect that an action has in the world model. So weights are found several times:
-once with the patients as they are, by whom decisions are also foreseen, then with patients drawn with replacement (one
-draw for all parts, so that its worlds err together) and divided anew. The posteriors' draws are put together: what they
-differ in, by the outcome model, the split and the search, is part of every interval.
+once with the patients as they are, then with patients drawn with replacement (one draw for all parts, so that its
+worlds err together) and divided anew. Decisions are foreseen by the mean of what each says. The posteriors' draws are
+put together: what they differ in, by the outcome model, the split and the search, is part of every interval.
 
 What the parts share: the plans that are searched near the posterior's mean are chosen by the decisions of all, and the
 worlds along which the others are judged have seen the part's outcomes, though not how they were decided on.
@@ -18,6 +18,7 @@ worlds along which the others are judged have seen the part's outcomes, though n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,8 @@ from irl.preferences.posterior import sample_posterior
 VALIDATION = 0.15
 """Share of the other patients by whom a fold's models are chosen, as in the split of a table."""
 
-FORESEEING = 100
+_TINY = 1e-300
+FORESEEING = 80
 """Draws of each chain are enough to foresee decisions: chances are averaged over a few."""
 
 
@@ -164,8 +166,8 @@ def cross_fit(
 
 
 def foresee_others(
-    cross: CrossFit,
-    pool: PlanPool,
+    crosses: Sequence[CrossFit],
+    pools: Sequence[PlanPool],
     signs: FloatArray,
     cloning: CloningConfig,
     rng: np.random.Generator,
@@ -174,28 +176,32 @@ def foresee_others(
 ) -> Foreseen:
     """Foresee every judged decision by what was learnt from other patients.
 
+    Chances by preferences are the mean over the repetitions; all other accounts are of the first one's parts.
+
     Args:
-        cross: folds.
-        pool: plans along all judged episodes.
+        crosses: the folds of every repetition.
+        pools: of every repetition, plans along all judged episodes.
         signs: ``[d]`` of -1, 0 (free) and 1.
         cloning: how the copy is trained.
         rng: posteriors, and the training of the other accounts.
         rules: what is forbidden, to cloning too.
-        progress: called with (folds done, folds).
+        progress: called with (folds done, folds of all repetitions).
     """
-    found = {name: np.zeros((*cross.judged.actions.shape, cross.judged.n_actions)) for name in ACCOUNTS}
-    for number in np.unique(cross.fold):
-        inside = cross.fold == number
-        others, own = pool.take(~inside), pool.take(inside)
-        posterior = sample_posterior(others, signs, rng, FORESEEING)
-        cloned = fit_cloning(cross.train[number], cross.validation[number], cloning, rng, rules=rules).policy
-        said = {
-            "cirl": averaged_log_chances(own, posterior),
-            "cloning": cloned.log_probabilities(own.batch),
-            **simple_accounts(others.batch, own.batch, pool.contexts, rng),
-        }
-        for name, logs in said.items():
-            found[name][inside] = logs
-        if progress is not None:
-            progress(int(number) + 1, len(cross.agents))
-    return Foreseen(cross.judged, found, len(cross.agents))
+    first, done = crosses[0], itertools.count(1)
+    shape = (*first.judged.actions.shape, first.judged.n_actions)
+    found, chances = {name: np.zeros(shape) for name in ACCOUNTS}, np.zeros(shape)
+    for cross, pool in zip(crosses, pools, strict=True):
+        for number in np.unique(cross.fold):
+            inside = cross.fold == number
+            others, own = pool.take(~inside), pool.take(inside)
+            posterior = sample_posterior(others, signs, rng, FORESEEING)
+            chances[inside] += np.exp(averaged_log_chances(own, posterior))
+            if cross is first:
+                copied = (cross.train[number], cross.validation[number], cloning, rng)
+                found["cloning"][inside] = fit_cloning(*copied, rules=rules).policy.log_probabilities(own.batch)
+                for name, logs in simple_accounts(others.batch, own.batch, pool.contexts, rng).items():
+                    found[name][inside] = logs
+            if progress is not None:
+                progress(next(done), len(crosses) * len(first.agents))
+    found["cirl"] = np.minimum(np.log(np.maximum(chances / len(crosses), _TINY)), 0.0)
+    return Foreseen(first.judged, found, len(first.agents))

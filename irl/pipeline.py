@@ -250,7 +250,7 @@ def fit(study: Study) -> Fit:
     if crosses:
         with stage("held-out decisions") as report:
             how_copied = (config.cloning, study.rng("held-out decisions"), rules_of(imagined), report)
-            foreseen = foresee_others(crosses[0], pool, signs, *how_copied)
+            foreseen = foresee_others(crosses, pools, signs, *how_copied)
     with stage("quality control"):
         rng = study.rng("quality control")
         quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)

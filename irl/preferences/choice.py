@@ -155,6 +155,24 @@ class Density:
         down = np.concatenate([np.where(self._free, rate * np.sign(own), rate * size - 1.0), contrasts / HABIT**2])
         return float(self.power * likelihood + prior), self.power * slope - down
 
+    def many(self, x: FloatArray) -> FloatArray:
+        """``[M]`` log densities at coordinates ``[M, n]``, in one matrix product."""
+        decisions, theta = self.decisions, self.theta(x)
+        d, plans, n_actions, rows = decisions.psi.shape
+        values = theta.astype(np.float32) @ decisions.psi.reshape(d, -1)
+        scores = values.reshape(len(x), plans, n_actions, rows).max(axis=1)
+        if decisions.n_levels:
+            by_habit = self.logits(x).transpose(0, 2, 1).reshape(-1, decisions.n_levels) @ self._in_level
+            scores = scores + by_habit.reshape(scores.shape)
+        if decisions.forbidden is not None:
+            scores[:, decisions.forbidden] = -np.inf
+        scores = scores - scores.max(axis=1, keepdims=True)
+        likelihood = scores[:, decisions.taken, self._rows] - np.log(np.exp(scores).sum(axis=1))
+        own, size = x[:, : self.d], np.abs(theta) / self.scale
+        prior = own[:, ~self._free].sum(axis=1) - (self.d + 1) * np.log1p(size.sum(axis=1))
+        prior -= (x[:, self.d :] ** 2).sum(axis=1) / (2 * HABIT**2)
+        return np.asarray(self.power * likelihood.sum(axis=1, dtype=np.float64) + prior)
+
     def information(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Fisher's information ``[n, n]`` of all decisions, and the patients' scores ``[G, n]``, both of power 1."""
         log_chances, which = self._chances(x)

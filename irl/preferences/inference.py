@@ -14,7 +14,8 @@ from cirl_gym.data.features import allowed_faces, arc_weights, draw_weights
 from cirl_gym.data.habits import Contexts
 from cirl_gym.types import FloatArray
 from irl.preferences.likelihood import NO_CONTEXTS, PlanPool
-from irl.preferences.posterior import DRAWS, PosteriorResult, normal_posterior, sample_posterior
+from irl.preferences.posterior import PosteriorResult, normal_posterior, sample_posterior
+from irl.preferences.samplers import DRAWS
 
 Psi = Callable[[FloatArray, int | None], npt.NDArray[np.floating]]
 """(w ``[d]`` or several ``[J, d]``, width of the search or None) -> psi ``[N, T, A, d]``, or of

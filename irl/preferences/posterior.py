@@ -1,9 +1,6 @@
-"""Posterior of the weights, kappa and habits, sampled by Hamiltonian Monte Carlo, with what says whether it converged.
+"""Posterior of the weights, kappa and habits as draws, with what says whether they have converged.
 
-The density (:mod:`irl.preferences.choice`) is nearly normal where the data say much and nearly its prior where they say
-little. It is sampled in coordinates in which its surroundings are a unit normal, by the no-U-turn sampler of mici
-(Hoffman and Gelman 2014, in the multinomial form of Betancourt 2017): several chains from overdispersed beginnings,
-until R-hat and bulk effective sizes (Vehtari et al. 2021) are good enough, or until they are long and it is said.
+The density is that of :mod:`irl.preferences.choice`; :mod:`irl.preferences.samplers` draws from it.
 """
 
 from __future__ import annotations
@@ -11,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +18,11 @@ from cirl_gym.data.habits import Contexts, Habit
 from cirl_gym.types import FloatArray
 from irl.preferences.choice import Decisions, Density, patients_power
 from irl.preferences.likelihood import PlanPool
+from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, gradient_chains
 
 TAILS = np.array([0.05, 0.5, 0.95])
-R_HAT, EFFECTIVE = 1.01, 400.0
-"""A posterior has converged where no R-hat is above and no bulk effective size below."""
-DRAWS = 1600
-"""Of each chain, at most; they come in blocks until there are enough."""
-_CHAINS, _WARM_UP, _BLOCK = 4, 100, 200
-_OVERDISPERSED = 1.5
-_DEEPEST = 8
+MOST = 4000
+"""Draws of a posterior at most, evenly spread over all that were made."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class SamplerReport:
     @property
     def converged(self) -> bool:
         """Whether every R-hat is at most 1.01 and every effective size at least 400."""
-        return bool(self.r_hat.max() <= R_HAT and self.effective.min() >= EFFECTIVE)
+        return converged(self.r_hat, self.effective)
 
 
 @dataclass(frozen=True)
@@ -157,14 +149,15 @@ def sample_posterior(
     """
     density, peak, covariance = prepared(pool, signs)
     density = density.pruned(peak, covariance, rng)
-    root = np.asarray(np.linalg.cholesky(covariance))
-    chains = _sampled(density, peak, root, rng, draws)
-    theta = density.theta(chains)
+    sample = ensemble_chains if density.n <= FEW else gradient_chains
+    chains = sample(density, peak, covariance, rng, draws)
+    every = chains.reshape(-1, density.n)
+    shown = every[evenly_spaced_rows(len(every), MOST)]
     return PosteriorResult(
-        theta=np.concatenate(theta),
-        logits=np.concatenate(density.logits(chains)),
+        theta=density.theta(shown),
+        logits=density.logits(shown),
         contexts=pool.contexts,
-        sampler=SamplerReport(*convergence(theta), density.power),
+        sampler=SamplerReport(*convergence(density.theta(chains)), density.power),
     )
 
 
@@ -209,53 +202,3 @@ def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorRes
         posterior.sampler.power,
     )
     return PosteriorResult(theta, logits, posterior.contexts, worst)
-
-
-def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """R-hat and bulk effective size ``[d + 1]`` of the weights and kappa, of chains of theta ``[chains, draws, d]``."""
-    from arviz_stats import base
-
-    stats: Any = vars(base)["array_stats"]
-
-    kappa = np.abs(theta).sum(axis=-1, keepdims=True)
-    shown = np.concatenate([theta / kappa, kappa], axis=-1)
-    r_hat, effective = np.ones(shown.shape[-1]), np.full(shown.shape[-1], float(shown[..., 0].size))
-    for i in range(shown.shape[-1]):
-        if np.ptp(shown[..., i]) > 1e-9:  # the weight of a single outcome of known sign cannot vary
-            r_hat[i] = float(stats.rhat(shown[..., i]))
-            effective[i] = float(stats.ess(shown[..., i]))
-    return r_hat, effective
-
-
-def _sampled(density: Density, peak: FloatArray, root: FloatArray, rng: np.random.Generator, draws: int) -> FloatArray:
-    """Chains ``[chains, draws, n]`` of coordinates, of so many draws at most."""
-    import mici
-
-    seen: dict[bytes, tuple[float, FloatArray]] = {}
-
-    def both(z: FloatArray) -> tuple[float, FloatArray]:
-        """Density and slope in whitened coordinates; the sampler asks for them apart, at one place after the other."""
-        key = z.tobytes()
-        if key not in seen:
-            seen.clear()
-            value, slope = density(peak + root @ z)
-            seen[key] = -value, -(root.T @ slope)
-        return seen[key]
-
-    system = mici.systems.EuclideanMetricSystem(lambda z: both(z)[0], grad_neg_log_dens=lambda z: both(z)[1])
-    integrator = mici.integrators.LeapfrogIntegrator(system)
-    sampler = mici.samplers.DynamicMultinomialHMC(system, integrator, rng, max_tree_depth=_DEEPEST)
-    block = min(_BLOCK, draws)
-    how: dict[str, Any] = {"n_main_iter": block, "display_progress": False, "n_worker": 1}
-    begin = [_OVERDISPERSED * rng.standard_normal(density.n) for _ in range(_CHAINS)]
-    step = mici.adapters.DualAveragingStepSizeAdapter(0.8)
-    done = sampler.sample_chains(_WARM_UP, init_states=begin, adapters=[step], **how)
-    found = [np.stack(done.traces["pos"])]
-    while len(found) * block < draws:
-        drawn = peak + np.concatenate(found, axis=1) @ root.T
-        report = SamplerReport(*convergence(density.theta(drawn)), density.power)
-        if report.converged:
-            break
-        done = sampler.sample_chains(0, init_states=done.final_states, adapters=[], **how)
-        found.append(np.stack(done.traces["pos"]))
-    return peak + np.concatenate(found, axis=1) @ root.T

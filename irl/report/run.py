@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from irl.preferences.posterior import EFFECTIVE, R_HAT
+from irl.preferences.samplers import EFFECTIVE, R_HAT
 from irl.report import drawing
 from irl.report.decisions import decisions_sections
 from irl.report.habits import habits_section
