@@ -41,7 +41,7 @@ from cirl_gym.data.rollout import rollout
 from cirl_gym.files import StoredParts, read_json, write_json
 from cirl_gym.outcome_models.fitting import fit_outcome_model
 from cirl_gym.tables.read import prepare_table
-from cirl_gym.types import FloatArray
+from cirl_gym.types import Float32Array, FloatArray, IntArray, Step
 from irl.checks.metrics import coverage
 from irl.checks.predictors import LastActionTable, before
 from irl.commands.explain import FOLDS, known_signs
@@ -107,6 +107,25 @@ class Options(Fitting):
     out: Path = Path("runs/semi_synthetic")
 
 
+class EvenWorld(CounterfactualWorld):
+    """A world whose noise leaves expectations as they are: near a limit of an outcome it is smaller, to both sides.
+
+    Noise that is cut off at limits bends the law where many patients are near one (a normal creatinine). A linear law
+    fitted to those whom experts chose to treat would then have another effect of treatment than the world has.
+    """
+
+    def step(self, state: Float32Array, actions: IntArray, rng: np.random.Generator) -> Step:
+        """Append the action and what was sampled to every history; it may end."""
+        rows, ends = np.arange(len(actions)), rng.random(len(actions))
+        expected = self.model.predict(state)[rows, actions]
+        low, high = self.model.bounds
+        room = np.maximum(np.minimum(expected - low, high - expected), 0.0)
+        noise = self.model.noise(rng.standard_normal((len(actions), len(self.features))))
+        obs = (expected + np.clip(noise, -room, room)).astype(np.float32)
+        ended = ends < self.model.end_probability(state)[rows, actions]
+        return Step(self.model.advance(state, actions, obs), obs, expected, ended)
+
+
 @dataclass(frozen=True)
 class Ward:
     """A table, a world fitted to it, and what to fit."""
@@ -150,7 +169,7 @@ class Ward:
     def decisions(self, experts: Expert, patients: int, number: int) -> Batch:
         """What experts leave behind, under the names of the table's actions."""
         drawing, deciding = np.random.SeedSequence([number, 1]).spawn(2)
-        world = CounterfactualWorld(self.agent.model, self.table.start, self.agent.horizon, outcome="sampled")
+        world = EvenWorld(self.agent.model, self.table.start, self.agent.horizon)
         policy = experts.policy(int(deciding.generate_state(1)[0]))
         batch = rollout(world, policy, patients, np.random.default_rng(drawing), deterministic=False)
         ids = tuple(f"{row:06}" for row in range(patients))
