@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -47,7 +46,7 @@ from irl.max_margin.loop import expert_mu, phi_along
 from irl.preferences.identified_set import not_identifiable
 from irl.report.drawing import imagine
 from irl.result.result import Result
-from irl.result.sentences import per, seen_sentences, weights_mean_something
+from irl.result.sentences import expectation_sentences, most_understated, per, seen_sentences, weights_mean_something
 from irl.settings import ExplainConfig, chosen_outcomes
 
 FEATURES = ("temperature", "wbc", "lactate", "heart_rate")
@@ -119,39 +118,32 @@ class TestSentences:
         ]
         assert seen_sentences(phi_of("x", "y"))[0].startswith("Of 4 observed features 2 are weighed as outcomes; ")
         assert seen_sentences(phi_of("Change(x)", of=("x", "x before"))) == []
+        noise = np.array([0.0, 0.5, 3.0, 0.0])
+        (said,) = expectation_sentences(self.PHI, noise)
+        assert said.endswith("leaves out what chance adds on average: at most 0.2 to Outside(x, 36, 38).")
+        assert expectation_sentences(phi_of("y", "Change(x)", "Product(x, y)"), noise) == []
+        assert expectation_sentences(phi_of("Above(x, 1)"), np.zeros(4)) == []
 
     @pytest.mark.parametrize(
         "outcome", [Above("x", 1.0), Below("x", 1.0), Outside("x", 1.0, 9.0), Outside("x", 1, 1.5)]
     )
-    def test_an_outcome_with_a_kink_is_expected_by_the_integral(self, outcome) -> None:
+    def test_what_an_expectation_leaves_out(self, outcome) -> None:
         deviation = 0.7
 
-        def integral(mean: float) -> float:
-            ends = mean - 9 * deviation, mean + 9 * deviation
-            density = partial(norm.pdf, loc=mean, scale=deviation)
-            return quad(
-                lambda x: float(outcome({"x": np.array(x)})) * density(x), *ends, points=[1.0, 1.5, 9.0], limit=200
+        def shortfall(mean: float) -> float:
+            expected = quad(
+                lambda x: float(outcome({"x": np.array(x)})) * norm.pdf(x, mean, deviation),
+                mean - 9 * deviation,
+                mean + 9 * deviation,
+                points=[1.0, 1.5, 9.0],
+                limit=200,
             )[0]
+            return expected - float(outcome({"x": np.array(mean)}))
 
-        for mean in np.linspace(-1, 11, 25):
-            found = outcome.expected({"x": np.array(mean)}, {"x": deviation})
-            assert float(found) == pytest.approx(integral(mean), rel=1e-6, abs=1e-9)
-            exact = outcome.expected({"x": np.array(mean)}, {"x": 0.0})
-            assert float(exact) == float(outcome({"x": np.array(mean)}))
-        at_kink = Above("x", 0).expected({"x": np.array(0.0)}, {"x": deviation})
-        assert float(at_kink) == pytest.approx(deviation / np.sqrt(2 * np.pi))
-
-    def test_a_map_expects_where_the_scatter_is_known(self) -> None:
-        noise, row = np.array([0.0, 0.5, 3.0, 0.0]), np.array([38.0, 38.0, 1.0, 38.0])
-        order = [OBSERVED.index(name) for name in ("x", "y")]
-        assert self.PHI.expecting(noise).noise is not None
-        plain = phi_of("y", "Change(x)", "Product(x, y)")
-        assert plain.expecting(noise) is plain
-        phi = phi_of("Above(x, 38)", "y").expecting(np.where(np.arange(4) == order[0], 0.5, 3.0))
-        expected = phi(np.where(np.arange(4) == order[0], 38.0, row))
-        assert expected[0] == pytest.approx(0.5 / np.sqrt(2 * np.pi))
-        with pytest.raises(ValueError, match=r"FeatureMap.noise must be 4 numbers"):
-            self.PHI.expecting(np.array([1.0]))
+        at_kink = most_understated(outcome, deviation)
+        assert shortfall(1.0) == pytest.approx(at_kink, rel=1e-6)
+        assert max(shortfall(mean) for mean in np.linspace(-1, 11, 25)) <= at_kink + 1e-9
+        assert most_understated(Above("x", 0), deviation) == pytest.approx(deviation / np.sqrt(2 * np.pi))
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from irl.commands.explain import known_signs
 from irl.commands.options import DiagnoseOptions
 from irl.max_margin.loop import phi_along
 from irl.result.result import Result
-from irl.result.sentences import per, seen_sentences
+from irl.result.sentences import expectation_sentences, per, seen_sentences
 from irl.run import Run
 from irl.settings import ExplainConfig, FitConfig, chosen_outcomes
 
@@ -51,10 +51,11 @@ class TestChoice:
 def test_what_is_said_of_them() -> None:
     phi = FeatureMap(OUTCOMES, np.zeros(3), np.array([1.0, 5, 1]), (*FEATURES, "Given(1)", "Switched()"))
     assert [per(phi, i) for i in range(3)] == ["per step with the action", "per 5 units", "per switch"]
-    # They are not observed.
+    # They are not observed, and without noise nothing is left out.
     assert seen_sentences(phi) == [
         "Of 3 observed features 1 are weighed as outcomes; the others are only seen and predicted."
     ]
+    assert expectation_sentences(phi, np.array([1.0, 1, 1, 0, 0])) == []
     alone = FeatureMap(("Switched()",), np.zeros(1), np.ones(1), ("wbc", "Switched()"))
     assert seen_sentences(alone) == ["None of the 1 observed features is weighed: they are only seen and predicted."]
 
