@@ -285,6 +285,7 @@ def headline(
         told = (
             *sentences.strictness_sentences(posterior),
             *sentences.loop_sentences(names, found.loop, posterior),
+            *sentences.expectation_sentences(found.feature_map, found.model.model.noise_scale),
             *sentences.window_sentences(names, found.windows),
         )
     return (

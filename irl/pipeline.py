@@ -224,15 +224,14 @@ def fit(study: Study) -> Fit:
         fitted = study.model or stored_outcome_model(stored, learnt)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
-    foreseen_phi = phi.expecting(fitted.model.noise_scale)
-    world = Problem(imagined, foreseen_phi, train.start, horizon, config.gamma, uniform_weights(signs), train)
+    world = Problem(imagined, phi, train.start, horizon, config.gamma, uniform_weights(signs), train)
     # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
     agent, choice = _candidates(study, world)
     if choice is not None:
         config, world = replace(config, gamma=choice.chosen, choose_gamma=()), replace(world, gamma=choice.chosen)
     study = replace(study, config=config)
     # 7. mu of the expert; that of a candidate is read off psi.
-    mu = expert_mu(phi_along(fitted.model, foreseen_phi, train), train, config.gamma)
+    mu = expert_mu(phi_along(fitted.model, phi, train), train, config.gamma)
     # 8. Projection: the max-margin loop.
     with stage("max-margin loop") as report:
         loop = _loop(study, agent, world, mu, report)
@@ -340,8 +339,7 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
         if law is not None:
             return agent.within(imagined)
         w = uniform_weights(study.signs)
-        phi = study.feature_map.expecting(model.noise_scale)
-        world = Problem(imagined, phi, train.start, horizon, config.gamma, w, train)
+        world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train)
         compute = partial(fit_successor, world, config.agent, solving)
         load = partial(SuccessorAgent.load, model=imagined)
         return stored.stage(f"{part}_agent.npz", compute, SuccessorAgent.save, load)
@@ -380,9 +378,7 @@ def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:
 
     def solved(number: int) -> MemberPosterior:
         solving, judging = member_streams(study.seed, number)
-        member = ensemble.members[number]
-        phi = problem.feature_map.expecting(member.noise_scale)
-        own = replace(problem, model=with_rules(member, rules), feature_map=phi)
+        own = replace(problem, model=with_rules(ensemble.members[number], rules))
         agent = fit_successor(own, config.agent, solving)
         mu = expert_mu(phi_along(own.model, own.feature_map, train), train, config.gamma)
         posterior, _ = judged_preferences(agent.psi, train, study.signs, config.posterior, judging, contexts)

@@ -341,7 +341,7 @@ class SuccessorAgent:
         ):
             raise ValueError("this agent was trained in a world of other features, actions or states")
         scales = (self.state_mean, self.state_scale, self.width)
-        return SuccessorAgent(model, self.feature_map.expecting(model.noise_scale), self.network, self.gamma, *scales)
+        return SuccessorAgent(model, self.feature_map, self.network, self.gamma, *scales)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent whole, without its world model and without pickle."""
@@ -357,8 +357,6 @@ class SuccessorAgent:
         }
         scales = {"state_mean": self.state_mean, "state_scale": self.state_scale}
         ranges = {"low": self.feature_map.low, "high": self.feature_map.high}
-        if self.feature_map.noise is not None:
-            ranges["noise"] = self.feature_map.noise
         write_model_file(path, config, {**ranges, **scales, **module_arrays(self.network)})
 
     @classmethod
@@ -375,9 +373,7 @@ class SuccessorAgent:
             features, mean, scale = tuple(config["features"]), arrays.pop("state_mean"), arrays.pop("state_scale")
             # A file of an earlier version does not say what was observed: every feature was an outcome.
             observed = tuple(config.get("observed", features))
-            feature_map = FeatureMap(
-                features, arrays.pop("low"), arrays.pop("high"), observed, arrays.pop("noise", None)
-            )
+            feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"), observed)
             gamma, horizon, width = config["gamma"], config["horizon"], config["width"]
             network = StagedNetwork(
                 len(mean), len(features), config["n_actions"], gamma, horizon, tuple(config["hidden"])

@@ -7,23 +7,14 @@ Weights are checked once, and scaled, drawn and walked along on the L1 sphere wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.outcomes import (
-    Above,
-    Below,
-    Column,
-    OutcomeFeature,
-    Outside,
-    check_outcomes,
-    outcome_values,
-    read_outcome,
-)
+from cirl_gym.data.outcomes import Column, OutcomeFeature, check_outcomes, outcome_values, read_outcome
 from cirl_gym.types import FloatArray, IntArray
 
 _CORNERS = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 0.0]])
@@ -135,6 +126,9 @@ class FeatureMap:
     such as ``Outside(temperature, 36, 38)``, in one spelling): the others are seen and predicted, but no weight
     weighs them.
 
+    What is computed is computed of the row that is given. Of a prediction that is the expected row, and where a
+    function has a kink the expectation of its values is larger: see :mod:`cirl_gym.data.outcomes`.
+
     Raises:
         ValueError: lengths differ, a name is there twice, an outcome is not observed nor computed of what is, a bound
             is not finite, or a range is empty.
@@ -148,9 +142,6 @@ class FeatureMap:
     """``[d]`` the raw value that becomes 1."""
     of: tuple[str, ...] = ()
     """Names of the D observed features; default: the outcomes alone."""
-    noise: FloatArray | None = None
-    """``[D]`` standard deviations by which features scatter around the rows that are given, raw units: outcomes with a
-    kink are then expectations (:meth:`expecting`). None: the rows are what was observed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "of", tuple(self.of) or tuple(self.features))
@@ -165,12 +156,6 @@ class FeatureMap:
                 raise ValueError(f"FeatureMap.{name} must be {len(self.features)} finite numbers, got {array}")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
-        if self.noise is not None:
-            noise = np.array(self.noise, dtype=np.float64)
-            if noise.shape != (len(self.of),) or not (np.isfinite(noise) & (noise >= 0)).all():
-                raise ValueError(f"FeatureMap.noise must be {len(self.of)} numbers, none negative, got {noise}")
-            noise.setflags(write=False)
-            object.__setattr__(self, "noise", noise)
         if (self.high <= self.low).any():
             bad = self.features[int(np.flatnonzero(self.high <= self.low)[0])]
             raise ValueError(f"FeatureMap: the range of {bad!r} is empty")
@@ -205,14 +190,6 @@ class FeatureMap:
             ValueError: an outcome is not among them, nor computed of them.
         """
         return FeatureMap(self.features, self.low, self.high, tuple(observed))
-
-    def expecting(self, noise: FloatArray) -> FeatureMap:
-        """The same phi for rows that a model expects, around which outcomes scatter with standard deviations ``[D]``.
-
-        Without an outcome that has a kink it is the same map.
-        """
-        kinks = any(isinstance(outcome, Outside | Above | Below) for outcome in self.outcomes)
-        return replace(self, noise=noise) if kinks else self
 
     @cached_property
     def outcomes(self) -> tuple[OutcomeFeature, ...]:
@@ -261,7 +238,7 @@ class FeatureMap:
         if self.features == self.of:
             values = raw
         else:
-            values = raw[..., self.columns] if self._picked else outcome_values(raw, self.outcomes, self.of, self.noise)
+            values = raw[..., self.columns] if self._picked else outcome_values(raw, self.outcomes, self.of)
         scaled: FloatArray = (values - self.low) / self._range
         return scaled
 

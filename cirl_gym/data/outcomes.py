@@ -14,11 +14,11 @@ word stands in quotes, as in ``Outside("mean arterial pressure", 60, 100)``. A c
 text is that column. A change needs a further observed feature, what was observed one step earlier: :func:`with_lags`.
 The last two are known exactly, whatever is done, and no model learns them: :mod:`cirl_gym.data.known`.
 
-A model says what to *expect*, and where a function has a kink the value of the expected row is less than the expected
-value (Jensen's inequality): ``Above(x, limit)`` of an x expected at the limit is 0, and 0.40 s on average where x
-scatters with standard deviation s. Who knows s asks for the expectation (:meth:`OutcomeFeature.expected`), as plans and
-learnt weights do: a patient who is expected just inside the normal range is then half outside it. That is exact for
-normal noise of one step; ``Product`` lacks the covariance of the two.
+A model says what to *expect*, and an outcome is computed of that: of chance it sees nothing. Where a function has a
+kink, that is less than the expectation of the computed value (Jensen's inequality): with normal residuals of standard
+deviation s, ``Above(x, limit)`` falls short by 0.40 s where x is expected at the limit, by 0.083 s where it is expected
+one s away, and by 0.0085 s two s away (a run says how much that can be at most). So a patient who is expected just
+inside the normal range counts as inside. ``Product`` lacks the covariance of the two residuals.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from cirl_gym.data.batch import LARGEST, Batch
 from cirl_gym.types import BoolArray, FloatArray, IntArray
@@ -47,15 +46,6 @@ NUMBERS = ("low", "high", "limit")
 def _number(value: float) -> str:
     """The shortest text that reads as the same number."""
     return repr(value).removesuffix(".0")
-
-
-def expected_excess(distance: FloatArray, deviation: float) -> FloatArray:
-    """E[max(distance + deviation eps, 0)] ``[..]`` with eps standard normal."""
-    if deviation <= 0:
-        return np.maximum(distance, 0.0)
-    z = distance / deviation
-    excess: FloatArray = deviation * (np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) + z * ndtr(z))
-    return np.maximum(excess, 0.0)
 
 
 class OutcomeFeature:
@@ -85,13 +75,6 @@ class OutcomeFeature:
     def __call__(self, observed: Mapping[str, FloatArray]) -> FloatArray:
         """Values ``[..]`` of observed features ``[..]`` by name, raw units."""
         raise NotImplementedError
-
-    def expected(self, observed: Mapping[str, FloatArray], noise: Mapping[str, float]) -> FloatArray:
-        """Expectation of the values where every feature is normal around ``observed`` with a standard deviation.
-
-        That of a function without a kink is its value.
-        """
-        return self(observed)
 
     @property
     def name(self) -> str:
@@ -156,11 +139,6 @@ class Outside(OutcomeFeature):
         distance: FloatArray = np.maximum(np.maximum(self.low - x, x - self.high), 0.0)
         return distance
 
-    def expected(self, observed: Mapping[str, FloatArray], noise: Mapping[str, float]) -> FloatArray:
-        """The sum of how far it is expected below and above."""
-        x, deviation = observed[self.column], noise[self.column]
-        return expected_excess(self.low - x, deviation) + expected_excess(x - self.high, deviation)
-
 
 @dataclass(frozen=True)
 class Above(OutcomeFeature):
@@ -176,10 +154,6 @@ class Above(OutcomeFeature):
         distance: FloatArray = np.maximum(observed[self.column] - self.limit, 0.0)
         return distance
 
-    def expected(self, observed: Mapping[str, FloatArray], noise: Mapping[str, float]) -> FloatArray:
-        """How far it is above on average."""
-        return expected_excess(observed[self.column] - self.limit, noise[self.column])
-
 
 @dataclass(frozen=True)
 class Below(OutcomeFeature):
@@ -194,10 +168,6 @@ class Below(OutcomeFeature):
         """max(limit - x, 0)."""
         distance: FloatArray = np.maximum(self.limit - observed[self.column], 0.0)
         return distance
-
-    def expected(self, observed: Mapping[str, FloatArray], noise: Mapping[str, float]) -> FloatArray:
-        """How far it is below on average."""
-        return expected_excess(self.limit - observed[self.column], noise[self.column])
 
 
 @dataclass(frozen=True)
@@ -323,21 +293,14 @@ def before(column: str) -> str:
 
 
 def outcome_values(
-    observed: npt.NDArray[np.floating],
-    outcomes: Sequence[OutcomeFeature],
-    names: Sequence[str],
-    noise: FloatArray | None = None,
+    observed: npt.NDArray[np.floating], outcomes: Sequence[OutcomeFeature], names: Sequence[str]
 ) -> FloatArray:
-    """Values ``[.., d]``, raw units, of d outcomes from observed features ``[.., D]``, which have ``names``.
-
-    With ``noise`` ``[D]`` they are expectations, of features that scatter with these standard deviations.
-    """
-    scatter = {} if noise is None else dict(zip(names, noise.tolist(), strict=True))
+    """Values ``[.., d]``, raw units, of d outcomes from observed features ``[.., D]``, which have ``names``."""
     place = {name: i for i, name in enumerate(names)}
     values = np.empty((*observed.shape[:-1], len(outcomes)))
     for i, outcome in enumerate(outcomes):
         read = {name: observed[..., place[name]].astype(np.float64, copy=False) for name in outcome.needs}
-        values[..., i] = outcome(read) if noise is None else outcome.expected(read, scatter)
+        values[..., i] = outcome(read)
     return values
 
 
