@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from agents.expert import EXPERT, simulator_model
 from agents.policies.cloning import CloningConfig
 from agents.ppo_settings import KNOWS_NO_RULES, WorldPPOConfig
 from agents.successor.agent import SuccessorConfig, check_kappa
+from cirl_gym.data.batch import PREVIOUS
 from cirl_gym.data.outcomes import hint, read_outcome
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.inputs import Kind
@@ -23,6 +25,9 @@ from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.preferences.inference import PosteriorConfig
 from irl.result.result import check_gammas, check_starts
+
+FOLDS = 5
+"""Parts of a table's patients (:attr:`FitConfig.folds`), unless something else is asked."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +219,7 @@ class ExplainConfig:
     """By outcome -1 or +1 where the sign of a weight is known."""
     seed: int = 0
     """Everything that is drawn."""
-    fit: FitConfig = field(default_factory=FitConfig)
+    fit: FitConfig = field(default_factory=partial(FitConfig, folds=FOLDS, habit=(PREVIOUS,)))
     """From the batch to weights."""
     outcomes: tuple[str, ...] = ()
     """What is weighed: features, or what is computed of them (:mod:`cirl_gym.data.outcomes`), in its one spelling. The

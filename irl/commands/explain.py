@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from cirl_gym.tables.sheet import Sheet
 
 
-FOLDS = 5
-"""Parts of a table's patients; each is judged in a world that was fitted to the others."""
-
-
 def command(options: DemoOptions | ExplainOptions) -> None:
     """Run ``cirl demo`` or ``cirl explain``; raises as :func:`demo` and :func:`explain` do."""
     if isinstance(options, DemoOptions):
@@ -131,7 +127,7 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
     everyone = Batch.together(splits)
     # A fold needs a few patients to be judged and a few to learn from.
-    folds = min(FOLDS, len(set(everyone.groups)) // 3)
+    folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
     with stages(7 + how.more_stages) as shown, unfinished(out, identity, shown) as stored:
         study = Study(table.train, table.validation, feature_map, signs, how, config.seed, shown, stored, everyone)

@@ -272,6 +272,10 @@ def fit_config(options: DemoOptions | ExplainOptions) -> FitConfig:
     config = _usual_fit(options.gamma, options.quick, options.forbid)
     expected = isinstance(options, ExplainOptions) or options.expert_habit is not None
     config = replace(config, habit=habit_contexts(options.habit, ("previous",) if expected else ()))
+    if isinstance(options, ExplainOptions):
+        from irl.settings import FOLDS
+
+        config = replace(config, folds=FOLDS)
     for chosen in (options.outcome_model, options.policies, options.times):
         config = chosen.put_into(config)
     return config

@@ -43,6 +43,7 @@ def tiny_fit(**changes) -> FitConfig:
         posterior=POSTERIOR,
         quality=QualityConfig(weights=4, starts=2, limit=None),
         rounds=3,
+        repeats=2,
         starts=20,
     )
     return replace(config, **changes)
@@ -98,6 +99,7 @@ def make_the_command_line_tiny(monkeypatch) -> None:
         return replace(config, episodes=tiny.episodes, test_episodes=20, parameters=tiny.parameters, expert=tiny.expert)
 
     monkeypatch.setattr("irl.commands.options._usual_fit", fit_config)
+    monkeypatch.setattr("irl.settings.FOLDS", 2)
     monkeypatch.setattr(DemoConfig, "quick", demo_config)
 
 
