@@ -57,7 +57,6 @@ class Killed(BaseException):
 def quick(monkeypatch):
     """Trainings are kept after every iteration; the page, half of such a run's time, is drawn in one test alone."""
     monkeypatch.setattr(stored_parts, "EVERY", 0.0)
-    monkeypatch.setattr("irl.commands.explain.FOLDS", 2)
     monkeypatch.setattr(
         "irl.commands.explain.render",
         lambda report: str([one.page[1:] for one in report.sections if one.name == "what-if"]),
@@ -147,7 +146,7 @@ def dying(monkeypatch, command, out, *places) -> None:
 
 MODELS = ["outcome_model.npz", "agent.npz"]
 STAGES = ["expert.npz", "batch.npz", *MODELS]
-FOLDS = [f"fold{number}_{name}" for number in range(2) for name in MODELS]
+FOLDS = [f"fold{repeat}_{number}_outcome_model.npz" for repeat in range(2) for number in range(2)]
 AFTER = (
     "irl.pipeline.judged_preferences",
     "irl.pipeline.fit_cloning",
@@ -168,7 +167,7 @@ class TestKilled:
             pytest.param("fast", demo(FAST), STAGES, (), marks=pytest.mark.slow),
             pytest.param("mu learning", demo(MU_ALONE), STAGES, ("mu.npz", "mu.npz", "npz"), marks=pytest.mark.slow),
             ("several", demo(SEVERAL), [*STAGES, "member0.npz", "member1.npz"], ()),
-            ("explain", explain(fit=tiny_fit(habit=("previous",))), [*MODELS, *FOLDS], ()),
+            ("explain", explain(fit=tiny_fit(habit=("previous",), folds=2)), [*MODELS, *FOLDS], ()),
         ],
     )
     def test_at_every_write(self, name, command, parts, per_round, whole, tmp_path, monkeypatch):
