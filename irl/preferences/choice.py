@@ -30,7 +30,8 @@ _DRAWN, _WIDER = 200, 1.5
 _OFTEN, _MOST = 0.02, 6
 """... how often, and how many stay at most."""
 _LARGEST = 12.0
-"""Of the logarithm of a component of theta, in units of its scale: keeps what a search tries within floats."""
+"""Of the logarithm of a component of theta of known sign, in units of its scale: nothing is larger, and what is tried
+beyond falls off at once."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,12 @@ class Density:
         size = np.abs(self.theta(x)) / self.scale
         likelihood = log_chances[self.decisions.taken, self._rows].sum()
         prior = own[~self._free].sum() - (self.d + 1) * np.log1p(size.sum()) - (contrasts**2).sum() / (2 * HABIT**2)
+        beyond = np.where(self._free, 0.0, np.maximum(own - _LARGEST, 0.0))
+        prior -= (beyond**2).sum()
         slope = np.concatenate([self._step(x) * by_theta, by_habit.ravel()])
         rate = (self.d + 1) / (1 + size.sum())
-        down = np.concatenate([np.where(self._free, rate * np.sign(own), rate * size - 1.0), contrasts / HABIT**2])
+        inward = np.where(self._free, rate * np.sign(own), rate * size * (own < _LARGEST) - 1.0 + 2 * beyond)
+        down = np.concatenate([inward, contrasts / HABIT**2])
         return float(self.power * likelihood + prior), self.power * slope - down
 
     def many(self, x: FloatArray) -> FloatArray:
@@ -170,6 +174,7 @@ class Density:
         likelihood = scores[:, decisions.taken, self._rows] - np.log(np.exp(scores).sum(axis=1))
         own, size = x[:, : self.d], np.abs(theta) / self.scale
         prior = own[:, ~self._free].sum(axis=1) - (self.d + 1) * np.log1p(size.sum(axis=1))
+        prior -= (np.maximum(own[:, ~self._free] - _LARGEST, 0.0) ** 2).sum(axis=1)
         prior -= (x[:, self.d :] ** 2).sum(axis=1) / (2 * HABIT**2)
         return np.asarray(self.power * likelihood.sum(axis=1, dtype=np.float64) + prior)
 

@@ -48,7 +48,9 @@ def explained(tmp_path_factory):
     """Result and folder of an explanation with one sign known, and what it printed."""
     folder, frame, printed = tmp_path_factory.mktemp("explain"), icu_stays(), io.StringIO()
     with contextlib.redirect_stdout(printed):
-        result = commands.explain(frame, tiny_explain(frame, THREE, signs={"temperature": -1, "lactate": -1}), folder)
+        signs = {"temperature": -1, "lactate": -1}
+        how = tiny_explain(frame, THREE, signs=signs, fit=tiny_fit(folds=2, habit=("previous",)))
+        result = commands.explain(frame, how, folder)
     return result, folder, printed.getvalue()
 
 

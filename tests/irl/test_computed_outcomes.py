@@ -47,7 +47,7 @@ from irl.preferences.identified_set import not_identifiable
 from irl.report.drawing import imagine
 from irl.result.result import Result
 from irl.result.sentences import expectation_sentences, most_understated, per, seen_sentences, weights_mean_something
-from irl.settings import ExplainConfig, chosen_outcomes
+from irl.settings import ExplainConfig, FitConfig, chosen_outcomes
 
 FEATURES = ("temperature", "wbc", "lactate", "heart_rate")
 OUTCOMES = ("Outside(temperature, 36, 38)", "Change(lactate)", "wbc")
@@ -90,7 +90,7 @@ class TestChoice:
     )
     def test_what_is_refused(self, outcomes: tuple[str, ...], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            ExplainConfig(self.COLUMNS, outcomes=outcomes)
+            ExplainConfig(self.COLUMNS, outcomes=outcomes, fit=FitConfig())
 
 
 def test_what_no_data_can_tell_is_judged_by_the_values() -> None:

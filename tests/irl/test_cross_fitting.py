@@ -112,7 +112,7 @@ def foreseen_by_others(pool: PlanPool, told: list[tuple[int, int]] | None = None
     brief = replace(CloningConfig().training, epochs=1)
     cloning = replace(CloningConfig(hidden=4), training=brief)
     how = (np.array([-1.0, 1.0]), cloning, np.random.default_rng(3), None)
-    return cross, foresee_others(cross, pool, *how, None if told is None else lambda *done: told.append(done))
+    return cross, foresee_others([cross], [pool], *how, None if told is None else lambda *done: told.append(done))
 
 
 @pytest.fixture(scope="module")

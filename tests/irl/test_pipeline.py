@@ -215,7 +215,7 @@ def test_a_constant_and_a_doubled_feature_are_named_by_the_whole_run(tmp_path, m
     # Ranges are fixed from the data, once, and stored.
     low, high = result.config["ranges"]["fever"]
     assert (low / 10, high / 10) == pytest.approx(result.config["ranges"]["temperature"])
-    assert np.abs(result.weights).sum() == pytest.approx(1)
+    assert np.abs(result.weights).sum() <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("w", [(-0.7, -0.3), (0.0, 0.0)])

@@ -16,6 +16,7 @@ from cirl_gym.data.habits import Contexts
 from irl.preferences.choice import KAPPA
 from irl.preferences.likelihood import NO_CONTEXTS, PlanPool
 from irl.preferences.posterior import (
+    MOST,
     PosteriorResult,
     SamplerReport,
     convergence,
@@ -54,9 +55,10 @@ def test_the_truth_comes_back_with_its_habits(found):
     assert (weights <= found.high).all()
     assert (found.high - found.low < 0.25).all()
     np.testing.assert_allclose(found.median, weights, atol=0.07)
-    assert found.kappa_interval[0] < kappa < found.kappa_interval[1]
+    low, high = np.quantile(found.kappa_draws, (0.005, 0.995))
+    assert low < kappa < high
     logits = found.logits - found.logits.mean(axis=2, keepdims=True)
-    low, high = np.quantile(logits, [0.025, 0.975], axis=0)
+    low, high = np.quantile(logits, [0.005, 0.995], axis=0)
     assert (low < HABITS).all()
     assert (high > HABITS).all()
     assert (high - low < 1.0).all()
@@ -174,7 +176,8 @@ def test_draws_depend_on_the_generator_alone():
         state = np.random.get_state()[1].copy()  # noqa: NPY002
     assert results[0].theta.tobytes() == results[1].theta.tobytes()
     assert not np.array_equal(results[0].theta, results[2].theta)
-    assert len(results[0].theta) == 4 * 50
+    assert len(results[0].theta) == MOST
+    assert len(sample_posterior(pool, [0, 0], np.random.default_rng(7), 5).theta) < MOST
 
 
 class TestConvergence:

@@ -57,7 +57,7 @@ EXPLAIN_FAULTS = (
     [
         *((FitConfig, *fault) for fault in FIT_FAULTS),
         *((DemoConfig, *fault) for fault in DEMO_FAULTS),
-        *((partial(ExplainConfig, columns=COLUMNS), *fault) for fault in EXPLAIN_FAULTS),
+        *((partial(ExplainConfig, columns=COLUMNS, fit=FitConfig()), *fault) for fault in EXPLAIN_FAULTS),
     ],
 )
 def test_what_is_out_of_range_is_refused(config, changes, message):
