@@ -33,7 +33,7 @@ from cirl_gym.files import write_arrays
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 from irl.checks.metrics import ACCOUNTS, averaged_log_chances, simple_accounts
 from irl.preferences.likelihood import PlanPool
-from irl.preferences.posterior import sample_posterior
+from irl.preferences.posterior import further_posterior
 
 VALIDATION = 0.15
 """Share of the other patients by whom a fold's models are chosen, as in the split of a table."""
@@ -194,7 +194,7 @@ def foresee_others(
         for number in np.unique(cross.fold):
             inside = cross.fold == number
             others, own = pool.take(~inside), pool.take(inside)
-            posterior = sample_posterior(others, signs, rng, FORESEEING)
+            posterior = further_posterior(others, signs, rng, FORESEEING)
             chances[inside] += np.exp(averaged_log_chances(own, posterior))
             if cross is first:
                 copied = (cross.train[number], cross.validation[number], cloning, rng)

@@ -46,7 +46,7 @@ from irl.preferences.identified_set import (
 )
 from irl.preferences.inference import judged_episodes, judged_preferences, plan_pool, spread_weights
 from irl.preferences.likelihood import PlanPool
-from irl.preferences.posterior import PosteriorResult, sample_posterior, with_model_spread
+from irl.preferences.posterior import PosteriorResult, further_posterior, sample_posterior, with_model_spread
 from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages, stages
@@ -241,8 +241,10 @@ def fit(study: Study) -> Fit:
         how = (signs, config.posterior, study.rng("weights"), Contexts.of(train, config.habit), report)
         if crosses:
             pools = [plan_pool(cross.psi, cross.judged, *how) for cross in crosses]
-            first, *others = (sample_posterior(each, signs, how[2], config.posterior.draws) for each in pools)
-            posterior, pool = with_model_spread(first, others), pools[0]
+            pool, draws = pools[0], config.posterior.draws
+            posterior = sample_posterior(pool, signs, how[2], draws)
+            others = [further_posterior(each, signs, how[2], draws) for each in pools[1:]]
+            posterior = with_model_spread(posterior, others)
         else:
             posterior, pool = judged_preferences(agent.psi, train, *how)
         identified = _identified(study, agent, world, mu, loop, posterior)

@@ -161,6 +161,19 @@ def sample_posterior(
     )
 
 
+def further_posterior(
+    pool: PlanPool, signs: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAWS
+) -> PosteriorResult:
+    """One of many posteriors of the same kind: sampled in few coordinates, else :func:`normal_posterior`.
+
+    In many coordinates, most of which are logits of habits, the density is close to normal, and a sample takes long.
+    """
+    coordinates = pool.psi.shape[-1] + pool.contexts.size * (pool.batch.n_actions - 1)
+    if coordinates <= FEW:
+        return sample_posterior(pool, signs, rng, draws)
+    return normal_posterior(pool, signs, MOST, rng)
+
+
 def normal_posterior(pool: PlanPool, signs: npt.ArrayLike, draws: int, rng: np.random.Generator) -> PosteriorResult:
     """The same, as the normal density that fits its peak: at once, and good enough to choose plans or to foresee.
 
