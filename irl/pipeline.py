@@ -139,9 +139,7 @@ class Fit:
     @property
     def predicted_experts(self) -> SuccessorPolicy:
         """What the experts are predicted to do: drawn with the chances of their habits and preferences together."""
-        posterior = self.posterior
-        kappa = float(np.abs(posterior.theta_mean).sum())
-        return self.agent.policy(posterior.mean, kappa, habit=posterior.habit)
+        return _predicted_experts(self.agent, self.posterior)
 
 
 STREAMS = {
@@ -457,9 +455,13 @@ def _cost_of_habit(study: Study, agent: SuccessorAgent, world: Problem, posterio
     rng = study.rng("habits")
     starts = world.starts[rng.integers(len(world.starts), size=study.config.starts)]
     courses = EndlessWorld(world.model, starts, world.horizon, outcome="expected")
-    kappa = float(np.abs(posterior.theta_mean).sum())
-    seed = int(rng.integers(2**31))
-    predicted = agent.policy(posterior.mean, kappa, seed, habit=posterior.habit)
+    predicted = _predicted_experts(agent, posterior, int(rng.integers(2**31)))
     played = rollout(courses, predicted, len(starts), rng, deterministic=False)
     reached = mu_along(world, played).mean(axis=0)
     return float((agent.mu(posterior.mean, starts) - reached) @ posterior.mean)
+
+
+def _predicted_experts(agent: SuccessorAgent, posterior: PosteriorResult, seed: int = 0) -> SuccessorPolicy:
+    """Habits and preferences together, at the posterior means of theta and the logits."""
+    kappa = float(np.abs(posterior.theta_mean).sum())
+    return agent.policy(posterior.mean, kappa, seed, habit=posterior.habit)
