@@ -7,12 +7,19 @@ patients, the same noise, the other action.
 
     python benchmarks/outcome_models.py models [--episodes 10000] [--kappa 100] [--kinds ar crn ...]
     python benchmarks/outcome_models.py balancing [--episodes 2000] [--kappas 0 20 100 200] [--seeds 5]
+    python benchmarks/outcome_models.py probe [--episodes 2000] [--alphas 0 0.1 1] [--seeds 3] [--learning-rate 0.01]
 
 ``models`` (what is run without a word) prints, for every kind, as it is and without the linear law that it corrects,
 the seconds of the whole fit, when its validation error first came within 1.2 times the floor, both errors, and how far
 the mean course of never and always treating is from the simulator's (in percent of it, wherever it is at least a
 hundredth of the range). ``balancing`` fits the CRN with alpha = 1 and alpha = 0, with and without the law, and prints
 mean and standard deviation over seeds.
+
+``probe`` asks what is left in the CRN's representation, without the law, of doctors who treat with probability
+sigmoid(.6 (x - 28)): how often the network's own head of the treatment is right, how often a fresh classifier is, on
+new patients, and how far the error falls when everything up to the representation is kept as it was trained and only
+the head of the outcomes is trained anew, without balancing. A loss that the new head undoes was not a loss of
+information.
 """
 
 from __future__ import annotations
@@ -29,12 +36,16 @@ from agents.expert import EXPERT, Expert, successor_expert
 from cirl_gym import TumourParameters, TumourWorld, rollout
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.diagnostics import representations, treatment_probe
+from cirl_gym.outcome_models.correction import fit_correction
 from cirl_gym.outcome_models.errors import course_gap, factual_error, flipped_ahead
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import KINDS
-from cirl_gym.outcome_models.model import LearnedModel
+from cirl_gym.outcome_models.model import Correction, LearnedModel
+from cirl_gym.outcome_models.networks import CorrectingNetwork, CRNConfig
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.training import Watch
+from cirl_gym.outcome_models.training import Watch, seeded
+from cirl_gym.types import Policy
 from cirl_gym.worlds.exact import Patients, PatientsWorld, constant_futures
 
 PARAMETERS = TumourParameters()
@@ -50,18 +61,29 @@ def trained_expert() -> Expert:
     return successor_expert(PARAMETERS, np.array([-0.3, -0.7]), 0.99, 1.0, EXPERT, np.random.default_rng(0))
 
 
+class LogisticDoctor:
+    """Treats with probability sigmoid(.6 (x - 28)), x the tumour's volume now."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):  # type: ignore[no-untyped-def]
+        """One action per row ``[n, d + A]``; nothing is remembered."""
+        chances = 1 / (1 + np.exp(-0.6 * (observation[:, 0] - 28)))
+        return (self.rng.random(len(observation)) < chances).astype(np.int64), None
+
+
 class Data:
-    """Episodes to learn from, and patients to be judged on, all of one expert.
+    """Episodes to learn from, and patients to be judged on, all of one policy.
 
     Args:
-        expert: who decides.
-        kappa: how surely.
+        policy: who decides.
         episodes: to learn from.
-        seed: of everything that is drawn.
+        seed: of everything else that is drawn.
     """
 
-    def __init__(self, expert: Expert, kappa: float, episodes: int, seed: int = 1) -> None:
-        policy, rng = replace(expert, kappa=kappa).policy(seed), np.random.default_rng(seed)
+    def __init__(self, policy: Policy, episodes: int, seed: int = 1) -> None:
+        rng = np.random.default_rng(seed)
         seen = rollout(TumourWorld(PARAMETERS), policy, episodes, rng, deterministic=False)
         self.train, self.validation = seen.split(0.1, rng)
         self.patients = Patients.draw(PARAMETERS, TEST_PATIENTS, rng)
@@ -98,7 +120,7 @@ def seconds_to(close: float, data: Data, fitted: FittedOutcomeModel, epochs: lis
 
 
 def models(arguments: argparse.Namespace) -> None:
-    data = Data(trained_expert(), arguments.kappa, arguments.episodes)
+    data = Data(replace(trained_expert(), kappa=arguments.kappa).policy(1), arguments.episodes)
     floor = f"floor {data.floor[0]:.5f} and {data.floor[1]:.5f}"
     print(f"{arguments.episodes:,} episodes, kappa {arguments.kappa:g}; {floor}")
     print(f"model               seconds  to {CLOSE:g}x  factual  counterf.  never: x, z     always: x, z  (%)")
@@ -126,7 +148,9 @@ def balancing(arguments: argparse.Namespace) -> None:
     print(f"{arguments.episodes:,} episodes, {arguments.seeds} seeds: mean (standard deviation)")
     print("kappa  law  alpha  factual          counterfactual")
     for kappa in arguments.kappas:
-        sets = [Data(expert, kappa, arguments.episodes, seed + 1) for seed in range(arguments.seeds)]
+        deciding = replace(expert, kappa=kappa)
+        seeds = range(1, arguments.seeds + 1)
+        sets = [Data(deciding.policy(seed), arguments.episodes, seed) for seed in seeds]
         for base in (True, False):
             for alpha in (0.0, 1.0):
                 config = replace(default, base=base, crn=replace(default.crn, balance=alpha))
@@ -136,6 +160,50 @@ def balancing(arguments: argparse.Namespace) -> None:
                     found.append(data.ratios(fit_outcome_model("crn", data.train, data.validation, config, rng).model))
                 columns = "  ".join(f"{np.mean(c):7.4f} ({np.std(c, ddof=1):.4f})" for c in zip(*found, strict=True))
                 print(f"{kappa:5g}  {'yes' if base else 'no ':3}  {alpha:5g}  {columns}", flush=True)
+
+
+def own_accuracy(model: LearnedModel, test: Batch) -> float:
+    """Share of a test batch's actions that a CRN's own head of the treatment names."""
+    network, representation = model.correction.network, representations(model)["representation"](test)
+    with torch.inference_mode():
+        named = network.treatment(torch.from_numpy(representation)).argmax(dim=-1).numpy()
+    return float((named == test.actions)[test.mask].mean())
+
+
+def with_fresh_head(model: LearnedModel, data: Data, seed: int) -> LearnedModel:
+    """Everything up to the representation as it is, and a head of the outcomes that is trained anew on it."""
+    old = model.correction
+    with seeded(seed):
+        fresh = CorrectingNetwork(len(model.features), model.n_actions, replace(old.network.config, balance=0.0))
+    for name in ("lstm", "balancing"):
+        part = getattr(fresh, name)
+        part.load_state_dict(getattr(old.network, name).state_dict())
+        part.requires_grad_(False)
+    again = LearnedModel(model.law, model.spec, model.end, Correction(fresh, old.scaler, old.scale))
+    fit_correction(again, (data.train, data.validation), fresh.config.training, seed)
+    return again
+
+
+def probe(arguments: argparse.Namespace) -> None:
+    default = OutcomeModelConfig(base=False)
+    print(f"{arguments.episodes:,} episodes; accuracies in percent; errors beside those of the simulator's expectation")
+    print(
+        "alpha  seed  most frequent  own head  fresh probe (se)  error: factual, counterf.  with a fresh head     epoch"
+    )
+    for alpha in arguments.alphas:
+        for seed in range(1, arguments.seeds + 1):
+            data = Data(LogisticDoctor(seed), arguments.episodes, seed)
+            training = replace(default.crn.training, learning_rate=arguments.learning_rate)
+            config = replace(default, crn=CRNConfig(balance=alpha, training=training))
+            found = fit_outcome_model("crn", data.train, data.validation, config, np.random.default_rng(seed))
+            model, rng = found.model, np.random.default_rng(seed)
+            told = treatment_probe(representations(model)["representation"], data.train, data.test, rng)
+            own, (factual, flipped) = own_accuracy(model, data.test), data.ratios(model)
+            fresh, fresh_flipped = data.ratios(with_fresh_head(model, data, seed))
+            right = 100 * np.array([told.majority, own, told.accuracy, told.standard_error])
+            shares = "{:13.1f}  {:8.1f}  {:11.1f} ({:.1f})".format(*right)
+            errors = f"{factual:14.3f} {flipped:11.3f}  {fresh:14.3f} {fresh_flipped:8.3f}"
+            print(f"{alpha:5g}  {seed:4}  {shares}  {errors}  {found.report['correction']['best_epoch']:6}", flush=True)
 
 
 def main() -> None:
@@ -151,6 +219,12 @@ def main() -> None:
     two.add_argument("--kappas", type=float, nargs="+", default=[0, 20, 100, 200])
     two.add_argument("--seeds", type=int, default=5)
     two.set_defaults(run=balancing)
+    three = commands.add_parser("probe", help="what is left in the CRN's representation")
+    three.add_argument("--episodes", type=int, default=2_000)
+    three.add_argument("--alphas", type=float, nargs="+", default=[0.0, 0.1, 1.0])
+    three.add_argument("--seeds", type=int, default=3)
+    three.add_argument("--learning-rate", type=float, default=0.01)
+    three.set_defaults(run=probe)
     arguments = parser.parse_args(sys.argv[1:] or ["models"])
     torch.set_num_threads(1)
     arguments.run(arguments)

@@ -36,6 +36,7 @@ from cirl_gym.outcome_models.networks import (
     RMSNConfig,
     RNNConfig,
 )
+from cirl_gym.outcome_models.residual_check import check_residuals
 from cirl_gym.outcome_models.training import Progress, Watch, network_training, seeded
 from cirl_gym.types import BoolArray, FloatArray
 
@@ -54,6 +55,8 @@ class OutcomeModelConfig:
     end: EndHeadConfig = field(default_factory=EndHeadConfig)
     base: bool = True
     """Networks correct the linear law; False: they predict the change from x_t alone and are always accepted."""
+    check: bool = True
+    """Whether a correction is trained only where trees foretell the law's errors (see ``residual_check``)."""
     relative: tuple[str, ...] = ()
     """Features, never negative, whose change the network predicts as a share of their current value."""
     members: int = 1
@@ -236,11 +239,15 @@ def _fit_one(
     # In JSON, None stands for "no limit".
     limits = [[bound if np.isfinite(bound) else None for bound in (limit.low, limit.high)] for limit in fit.limits]
     law_report = {"fitted": with_law, "order": fit.order, "strength": fit.strength, "censored_at": limits}
-    report: dict[str, Any] = {"kind": kind, "law": law_report, "correction": None}
+    report: dict[str, Any] = {"kind": kind, "law": law_report, "residual_check": None, "correction": None}
     tell(1, planned)
-    if kind != "ar":
-        corrected, network = _uncorrected(model, fit, train, config, kind, seeds[0]), config.network(kind)
-        weights = None
+    corrected = None if kind == "ar" else _uncorrected(model, fit, train, config, kind, seeds[0])
+    if corrected is not None and config.check and config.base and not config.relative:
+        checked = check_residuals(LearnedModel(model.law, corrected.spec, endless), train, validation)
+        report |= {"residual_check": checked.as_dict(), "correction": checked.untrained()}
+        corrected = corrected if checked.predictable else None
+    if kind != "ar" and corrected is not None:
+        network, weights = config.network(kind), None
         if isinstance(network, RMSNConfig):
             weights, report["weights"] = treatment_weights(
                 train, validation, fit.scaler, network.propensity, network.clip, (seeds[3], seeds[4]), watch
@@ -259,6 +266,7 @@ def _fit_one(
         # Losses are squared errors in units of the law's training error.
         report["correction"] = {
             "kept": accepted,
+            "tried": True,
             "epochs": correction.history.epochs,
             "best_epoch": correction.history.best_epoch,
             "validation_loss": correction.loss,
