@@ -213,7 +213,9 @@ def number(cell: object) -> float | None:
 def _moment(cell: object) -> tuple[int, bool] | None:
     """Microseconds since 1970 (UTC if the cell has a zone), and whether it has one."""
     offset = timedelta(0)
-    if isinstance(cell, datetime) and not is_missing(cell):
+    if is_missing(cell):
+        return None  # NaT is a datetime to Python
+    if isinstance(cell, datetime):
         zone = cell.utcoffset()
         moment, aware = datetime(*cell.timetuple()[:6], cell.microsecond), zone is not None
         offset = zone or offset
@@ -231,6 +233,12 @@ def _moment(cell: object) -> tuple[int, bool] | None:
     else:
         return None
     return (moment - offset - _EPOCH) // timedelta(microseconds=1), aware
+
+
+def zone_told(cell: object) -> bool | None:
+    """Whether an ISO time or a datetime says its zone; None for what is neither."""
+    moment = _moment(cell)
+    return None if moment is None else moment[1]
 
 
 def _once(parse: Callable[[Sheet, str], T]) -> Callable[[Sheet, str], T]:
@@ -283,14 +291,23 @@ class Sheet:
         known = {text: parse(text) for text in {cell for cell in cells if isinstance(cell, str)}}
         return [known[cell] if isinstance(cell, str) else parse(cell) for cell in cells]
 
+    def _typed(self, column: str, kinds: str) -> bool:
+        """Whether NumPy holds the column as one of these kinds, so that no cell need be looked at."""
+        dtype = self.frame[column].dtype
+        return isinstance(dtype, np.dtype) and dtype.kind in kinds
+
     @_once
     def missing(self, column: str) -> BoolArray:
         """``[R]`` True where a cell is missing."""
+        if self._typed(column, "biufM"):
+            return self.frame[column].isna().to_numpy(dtype=np.bool_)
         return np.array(self._each(column, is_missing), dtype=np.bool_)
 
     @_once
     def numbers(self, column: str) -> tuple[FloatArray, BoolArray]:
         """``[R]`` float64 values, NaN where missing or bad; ``[R]`` True where a cell is no number."""
+        if self._typed(column, "biuf"):
+            return self.frame[column].to_numpy(dtype=np.float64), np.zeros(len(self), dtype=np.bool_)
         found = self._each(column, number)
         return np.array(found, dtype=np.float64), np.array([value is None for value in found], dtype=np.bool_)
 
@@ -363,6 +380,10 @@ class Sheet:
         A column is either of numbers or of ISO times ("2020-01-31", "2020-01-31T08:30:00Z"), whichever most cells are.
         Whole numbers stay whole numbers, so that large ones are not rounded.
         """
+        if self._typed(column, "M"):
+            moments_of, gaps = self.frame[column].to_numpy(dtype="datetime64[us]"), self.missing(column)
+            empty = [BadCell(column, int(i), "the time is empty") for i in np.flatnonzero(gaps)]
+            return np.where(gaps, 0, moments_of.astype(np.int64)), empty
         (values, no_number), cells, missing = self.numbers(column), self.cells(column), self.missing(column)
         moments = [_moment(cell) if no_number.any() else None for cell in cells]
         iso = sum(m is not None for m in moments) > int((~no_number & ~missing).sum())

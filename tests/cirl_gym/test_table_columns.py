@@ -233,8 +233,9 @@ def test_lines_in_messages_are_lines_of_the_file(tmp_path: Path) -> None:
 
 
 def test_every_cell_is_parsed_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Numbers are parsed cell by cell, words by word.
-    frame = stays(*[2] * 6).assign(x=[float(i * i) for i in range(18)])
+    # Numbers are parsed cell by cell, words by word; a column of numbers need not be parsed at all.
+    frame = stays(*[2] * 6).assign(x=[float(i * i) for i in range(18)], z=np.sin(np.arange(18.0)))
+    frame = frame.astype({"x": object})
     asked: list[object] = []
     real = sheets.number
     monkeypatch.setattr(sheets, "number", lambda cell: asked.append(cell) or real(cell))
@@ -244,3 +245,23 @@ def test_every_cell_is_parsed_once_for_all_who_ask(monkeypatch: pytest.MonkeyPat
     assert [cell for cell in asked if isinstance(cell, float)] == frame["x"].tolist()
     again = prepare_table(frame, rng=np.random.default_rng(0))
     assert (again.train, again.report) == (table.train, table.report)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([3, -1, 2**40]),
+        np.array([0.5, np.nan, -2.0], dtype=np.float32),
+        np.array([True, False, True]),
+        np.array(["2020-01-31T08:30:00.5", "NaT", "1969-12-31T23:59:59.999999"], dtype="datetime64[us]"),
+        np.array(["2020-01-31T08:30:00.000000999", "NaT", "1969-12-31T23:59:59.999999999"], dtype="datetime64[ns]"),
+        np.array(["2180-01-31", "2180-02-01", "0900-01-01"], dtype="datetime64[s]"),
+    ],
+)
+def test_typed_columns_are_read_as_their_cells_are(column: np.ndarray) -> None:
+    typed = Sheet(pd.DataFrame({"c": column}))
+    cells = Sheet(pd.DataFrame({"c": pd.Series([*pd.Series(column)], dtype=object)}))
+    np.testing.assert_array_equal(typed.missing("c"), cells.missing("c"))
+    for read in (Sheet.numbers, Sheet.times, Sheet.readings) if column.dtype.kind != "M" else (Sheet.times,):
+        for told, wanted in zip(read(typed, "c"), read(cells, "c"), strict=True):
+            np.testing.assert_array_equal(told, wanted)
