@@ -135,6 +135,21 @@ def test_every_page_is_linked_and_the_readme_is_short():
     assert len(PAGES["README.md"].splitlines()) <= 150
 
 
+def test_the_pictures_of_rows_and_time_are_those_that_the_script_draws(tmp_path):
+    spec = importlib.util.spec_from_file_location("draw_timing", ROOT / "examples" / "draw_timing.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    script.main(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"timing_measurements.svg", "timing_bins.svg"}
+    for drawn in tmp_path.iterdir():  # other versions of Matplotlib write other numbers
+        said = [
+            re.findall(r"<!--(.*?)-->|>([^<>]+)</text>", path.read_text())
+            for path in (drawn, ROOT / "docs" / drawn.name)
+        ]
+        assert said[0] == said[1]
+        assert len(said[0]) > 10
+
+
 def test_the_table_of_columns_names_the_columns():
     header = (ROOT / "examples" / "icu_like.csv").read_text().splitlines()[0].split(",")
     named = [name for cell in table_rows("tables.md", "column") for name in re.findall(r"`(\w+)`", cell)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_tables import write
 
 from cirl_gym.tables import (
     NOT_CHECKED,
@@ -21,6 +23,7 @@ from cirl_gym.tables import (
     at_times,
     from_dataframe,
     infer_columns,
+    read_table,
 )
 from cirl_gym.tables.measurements import ActionPlaces, IdCounts, PointCounts
 from cirl_gym.tables.records import RecordCounts
@@ -170,13 +173,17 @@ def test_the_most_and_the_fewest_decisions_ends_and_patients() -> None:
         at_measurements(records(more), actions([("x", 5, "dose")]), "k", 1, DecisionOptions(patients={"x": 1, "z": 2}))
 
 
-def test_the_table_is_read_as_any_other_is() -> None:
+def test_the_table_is_read_as_any_other_is(tmp_path: Path) -> None:
     frame, _ = at_measurements(records(), actions(), "k", 2, OPTIONS)
     columns = infer_columns(frame.drop(columns="drip"))
     assert (columns.id, columns.time, columns.action, columns.features) == ("id", "time", "dose", ("k", "hr"))
     batch, report = from_dataframe(frame, infer_columns(frame, action=("dose", "drip")))
     assert batch.action_names == ("dose=0, drip=0", "dose=0, drip=1", "dose=1, drip=0")
     assert report.episodes.truncated == 1
+    assert (
+        from_dataframe(read_table(write(tmp_path / "t.csv", frame)), infer_columns(frame, action=("dose", "drip")))[0]
+        == batch
+    )
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Rome"])
