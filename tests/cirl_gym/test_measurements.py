@@ -262,6 +262,20 @@ def test_any_records_in_any_order_give_the_table_of_a_plain_loop(
     assert counted == other.answers == report.answers
 
 
+def test_a_variable_and_an_action_of_which_nothing_is_left_have_their_columns() -> None:
+    rows = records([("a", 0, "k", 1.0), ("a", 2, "k", 2.0), ("a", 1, "hr", None)])
+    acts = actions([("a", -1, "dose")])
+    for index in ([5, 5, 5], ["x", "y", "z"]):
+        frame, report = at_measurements(rows.set_index(pd.Index(index)), acts, "k", 1, DecisionOptions(covariates="hr"))
+        assert frame["hr"].isna().all()
+        assert frame["dose"].tolist() == [0, pd.NA]
+        assert [(c.name, c.decisions, c.share, c.warned) for c in report.answers] == [
+            ("k", 0, 0, False),
+            ("hr", 0, 0, False),
+        ]
+        assert not any("decisions to act" in line for line in report.lines())
+
+
 def test_rows_at_given_times() -> None:
     # Bins of 4 h: the row at 4 knows the reading at 3; the reading at 9 is in no row.
     times = pd.DataFrame({"id": ["a"] * 3, "time": [8, 0, 4]})
