@@ -4,8 +4,9 @@
 A representation that is balanced (CRN) does not tell which action the expert chose; how far that was reached can only
 be said by a classifier that had no part in the training (:func:`treatment_probe`). The same classifier on the history
 itself estimates the propensity P(a | h): where it is near zero, that action was hardly ever tried, and what a model
-says of it is extrapolated (:func:`overlap`); the same goes for where roll-outs of policies leave what the data have
-seen (:func:`support`). Errors one and several steps ahead are in :mod:`cirl_gym.outcome_models.errors`.
+says of it is extrapolated (:func:`overlap`; :func:`effective_sizes` says what is left to compare two actions); the same
+goes for where roll-outs of policies leave what the data have seen (:func:`support`). Errors one and several steps ahead
+are in :mod:`cirl_gym.outcome_models.errors`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cirl_gym.data.known import without
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.inputs import Window, end_labels, taken
 from cirl_gym.outcome_models.known import KnowingModel
-from cirl_gym.outcome_models.model import LearnedModel
+from cirl_gym.outcome_models.model import LearnedModel, RowWeights
 from cirl_gym.outcome_models.training import TrainingConfig, seeded, train_network
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
@@ -322,6 +323,15 @@ def representations(model: OutcomeModel) -> dict[str, Inputs]:
     }
 
 
+def row_weights(model: OutcomeModel) -> tuple[RowWeights, ...]:
+    """How the rows of a model's networks were weighed, one for each RMSN in it that was kept."""
+    if isinstance(model, KnowingModel):
+        return row_weights(model.model)
+    members: Sequence[OutcomeModel] = getattr(model, "members", (model,))
+    corrections = [one.correction for one in members if isinstance(one, LearnedModel)]
+    return tuple(one.weights for one in corrections if one is not None and one.weights is not None)
+
+
 def _without_known(part: Inputs, known: tuple[int, ...], batch: Batch) -> Float32Array:
     return part(without(batch, known))
 
@@ -340,6 +350,54 @@ def fit_propensity(train: Batch, rng: np.random.Generator) -> FittedClassifier:
 
 
 @dataclass(frozen=True)
+class EffectiveSize:
+    """What the comparison of an action with the first one rests on."""
+
+    taken: int
+    """Decisions for the action."""
+    compared: int
+    """Decisions for the action or the first one."""
+    inverse: float | None
+    """Effective number of those under inverse propensity weights; None: one of the two actions never occurs."""
+    overlap: float | None
+    """The same under overlap weights, which count most where both actions were possible."""
+
+
+def effective_sizes(chances: FloatArray, actions: IntArray) -> tuple[EffectiveSize, ...]:
+    """Effective sample size (sum w)^2 / sum w^2 of the comparison of every action but the first with the first.
+
+    Among the decisions for either, e being the propensity of the one that was taken, weights are 1 / e (inverse) or
+    1 - e (overlap; Li, Morgan and Zaslavsky 2018). With noise alike everywhere, the difference of the two weighted
+    means is as sure as that of so many decisions by the toss of a coin (Kish 1965).
+
+    Args:
+        chances: ``[R, A]`` propensities.
+        actions: ``[R]`` what was taken.
+
+    Returns:
+        Of actions 1 to A - 1.
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+    if chances.ndim != 2 or actions.shape != chances.shape[:1]:
+        raise ValueError(f"chances must be [R, A] for actions [R], got {chances.shape} and {actions.shape}")
+
+    def worth(weights: FloatArray) -> float:
+        return float(weights.sum() ** 2 / (weights**2).sum())
+
+    found = []
+    for action in range(1, chances.shape[1]):
+        either = (actions == 0) | (actions == action)
+        both, taken_one = np.maximum(chances[either][:, [0, action]], 1e-12), actions[either] == action
+        own = np.where(taken_one, both[:, 1], both[:, 0]) / both.sum(axis=1)
+        told = taken_one.any() and not taken_one.all()
+        sizes = (worth(1 / own), worth(np.maximum(1 - own, 1e-12))) if told else (None, None)
+        found.append(EffectiveSize(int(taken_one.sum()), len(own), *sizes))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
 class Overlap:
     """How often an action had next to no chance of being taken."""
 
@@ -352,14 +410,17 @@ class Overlap:
     """``[A]`` share of steps at which this action had."""
     n: int
     """Steps."""
+    effective: tuple[EffectiveSize, ...]
+    """``[A - 1]`` of the comparison of every action but the first with the first."""
 
 
 def overlap(chances: FloatArray, batch: Batch, threshold: float = RARE) -> Overlap:
     """Overlap along a batch from propensities ``[N, T, A]``, estimated or true."""
-    rare: BoolArray = chances[batch.mask] < threshold
-    chosen = rare[np.arange(len(rare)), batch.actions[batch.mask]]
+    rows, actions = chances[batch.mask], batch.actions[batch.mask]
+    rare: BoolArray = rows < threshold
+    chosen, any_rare = (float(part.mean()) for part in (rare[np.arange(len(rare)), actions], rare.any(axis=1)))
     by_action = tuple(map(float, rare.mean(axis=0)))
-    return Overlap(threshold, float(chosen.mean()), float(rare.any(axis=1).mean()), by_action, len(rare))
+    return Overlap(threshold, chosen, any_rare, by_action, len(rare), effective_sizes(rows, actions))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.inputs import Scaler, sequence_inputs, taken
 from cirl_gym.outcome_models.limits import OutcomeSpec
-from cirl_gym.outcome_models.model import LearnedModel
+from cirl_gym.outcome_models.model import LearnedModel, RowWeights
 from cirl_gym.outcome_models.networks import PropensityConfig, PropensityNetwork
 from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, Watch, seeded, train_network
 from cirl_gym.types import FloatArray
@@ -179,15 +179,13 @@ def treatment_weights(
     clip: float,
     seeds: tuple[int, int],
     watch: Watch | None = None,
-) -> tuple[tuple[FloatArray, FloatArray], dict[str, float]]:
+) -> tuple[tuple[FloatArray, FloatArray], RowWeights]:
     """Stabilised weights p(a_t | treatments before) / p(a_t | whole history).
 
     They are clipped at two quantiles, such that a share ``clip`` of the training rows lies beyond either.
 
     Returns:
-        Weights ``[N, T]`` of both splits, of mean 1 over the training rows and 0 on padding; and for JSON what they are
-        worth: "mean" of the training rows' clipped weights before scaling (near 1 if the propensities are right),
-        "effective_share" of the training rows, (sum of weights)^2 / (n sum of their squares), "smallest", "largest".
+        Weights ``[N, T]`` of both splits, of mean 1 over the training rows and 0 on padding; and what they are worth.
     """
     batches, d = (train, validation), len(train.features)
     inputs = [torch.from_numpy(sequence_inputs(scaler, batch)[:, :-1]) for batch in batches]
@@ -197,12 +195,12 @@ def treatment_weights(
     ratios = [np.exp(numerator - denominator) for numerator, denominator in zip(before, given, strict=True)]
     low, high = np.quantile(ratios[0][train.mask], [clip, 1 - clip])
     clipped = [np.clip(ratio, low, high) for ratio in ratios]
-    rows = clipped[0][train.mask]
+    rows, moved = clipped[0][train.mask], (clipped[0] != ratios[0])[train.mask]
     mean = float(rows.mean())
     first, second = (np.where(batch.mask, w / mean, 0.0) for batch, w in zip(batches, clipped, strict=True))
     effective = float(rows.sum() ** 2 / (len(rows) * (rows**2).sum()))
-    extremes = {"smallest": float(first[first > 0].min()), "largest": float(first.max())}
-    return (first, second), {"mean": mean, "effective_share": effective} | extremes
+    extremes = float(first[first > 0].min()), float(first.max())
+    return (first, second), RowWeights(mean, effective, *extremes, int(moved.sum()), len(rows))
 
 
 def _log_propensity(

@@ -27,7 +27,7 @@ from cirl_gym.outcome_models.law import (
     without_law,
 )
 from cirl_gym.outcome_models.limits import UNLIMITED, HardLimits, OutcomeSpec, ResidualNoise, outcome_bounds
-from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
+from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel, RowWeights
 from cirl_gym.outcome_models.networks import (
     CorrectingNetwork,
     CRNConfig,
@@ -241,6 +241,7 @@ def _fit_one(
     law_report = {"fitted": with_law, "order": fit.order, "strength": fit.strength, "censored_at": limits}
     report: dict[str, Any] = {"kind": kind, "law": law_report, "residual_check": None, "correction": None}
     tell(1, planned)
+    weighed: RowWeights | None = None
     corrected = None if kind == "ar" else _uncorrected(model, fit, train, config, kind, seeds[0])
     if corrected is not None and config.check and config.base and not config.relative:
         checked = check_residuals(LearnedModel(model.law, corrected.spec, endless), train, validation)
@@ -249,9 +250,10 @@ def _fit_one(
     if kind != "ar" and corrected is not None:
         network, weights = config.network(kind), None
         if isinstance(network, RMSNConfig):
-            weights, report["weights"] = treatment_weights(
+            weights, weighed = treatment_weights(
                 train, validation, fit.scaler, network.propensity, network.clip, (seeds[3], seeds[4]), watch
             )
+            report["weights"] = asdict(weighed)
         correction = fit_correction(
             corrected,
             splits,
@@ -277,8 +279,9 @@ def _fit_one(
     # A feature with few validation residuals has normal ones with its scale.
     noise = ResidualNoise.from_residuals(*residuals(model, validation, fit.limits), scale)
     before, after = ((batch, model.raw(model.encode(batch)[:, :-1])) for batch in splits)
+    corrects = model.correction and replace(model.correction, weights=weighed)
     end, end_report = fit_end_head((before, after), fit.scaler, scale, config.end, seeds[2], watch)
-    model = LearnedModel(model.law, replace(model.spec, noise_scale=scale, residuals=noise), end, model.correction)
+    model = LearnedModel(model.law, replace(model.spec, noise_scale=scale, residuals=noise), end, corrects)
     report |= outcome_report(model, train, validation) | {"end": end_report}
     tell(planned, planned)
     return model, report

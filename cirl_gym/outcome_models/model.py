@@ -20,6 +20,24 @@ from cirl_gym.types import Float32Array, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
+class RowWeights:
+    """How RMSN weighed its training rows: by the inverse probability of their treatment, clipped at two quantiles."""
+
+    mean: float
+    """Of the clipped weights before they are scaled to 1: near 1 if the probabilities are right."""
+    effective_share: float
+    """(Sum of weights)^2 / (n sum of their squares)."""
+    smallest: float
+    """Weight, after scaling."""
+    largest: float
+    """Weight, after scaling."""
+    clipped: int
+    """Rows whose weights lay beyond the quantiles and were moved to them."""
+    rows: int
+    """n, all training rows."""
+
+
+@dataclass(frozen=True)
 class Correction:
     """A network that says by how much a linear law is wrong, and how much of a state is its memory.
 
@@ -33,6 +51,8 @@ class Correction:
     """Of what it reads."""
     scale: FloatArray
     """``[d]`` raw units of one unit of its output."""
+    weights: RowWeights | None = None
+    """How its training rows were weighed; None: alike, or that was not kept."""
 
     def start(self, obs: Float32Array) -> Float32Array:
         """Memory ``[n, M]`` after one observation ``[n, d]``."""

@@ -11,7 +11,7 @@ from cirl_gym.outcome_models.inputs import KINDS, Scaler, Window
 from cirl_gym.outcome_models.known import KnowingModel
 from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import OutcomeSpec, ResidualNoise
-from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel
+from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel, RowWeights
 from cirl_gym.outcome_models.network_files import (
     Arrays,
     load_module_arrays,
@@ -88,6 +88,7 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
     if model.correction is not None:
         network, scaler = model.correction.network, model.correction.scaler
         config |= {"kind": kind_of(network.config), "network": asdict(network.config), "relative": list(spec.relative)}
+        config["weights"] = None if model.correction.weights is None else asdict(model.correction.weights)
         arrays |= _fields("scaler", scaler, ("mean", "scale", "offset"))
         arrays["correction_scale"] = model.correction.scale
         arrays |= prefixed("network.", module_arrays(network))
@@ -128,7 +129,9 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     network = CorrectingNetwork(len(features), a, CONFIGS[kind](**settings))
     load_module_arrays(network, part("network.", arrays))
     network.eval()
-    correction = Correction(network, Scaler(**part("scaler.", arrays)), arrays["correction_scale"])
+    weights = config.get("weights")  # files of before they were kept have none
+    scaler, weighed = Scaler(**part("scaler.", arrays)), None if weights is None else RowWeights(**weights)
+    correction = Correction(network, scaler, arrays["correction_scale"], weighed)
     return LearnedModel(law, spec, end, correction)
 
 

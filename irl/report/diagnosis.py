@@ -9,6 +9,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from cirl_gym.diagnostics import RARE, EffectiveSize, IntervalCoverage
 from cirl_gym.outcome_models.errors import PredictionError
 from irl.report.drawing import BLUE, GREY, ORANGE, svg
 from irl.report.section import Details, Line, Part, Picture, Report, Section, Table, explained, percent, short
@@ -22,6 +23,9 @@ OFF = 0.03
 """Coverage this near its nominal level counts as right."""
 LEAVES = 0.05
 """A policy that leaves the data in more than this share of its steps is named."""
+ONE_ACTION = "not measurable: only one action occurs"
+NAMED = 3
+"""At most so many comparisons are named in sentences, the worst; all are in the table."""
 NOTHING = "\u201cnothing changes\u201d"
 COURSE = 0.05
 """Mean courses further apart than this share of phi's range are named."""
@@ -91,7 +95,11 @@ def _beside_unchanged(errors: ErrorsAhead) -> list[str]:
 
 
 def _of_treatment(found: Diagnosis) -> list[str]:
-    """Whether the model's state tells the action, and how often some action was rare."""
+    """Whether the model's state tells the action, and which actions lack overlap."""
+    if found.propensity is None:
+        return [
+            f"Which action was taken, propensities and overlap are {ONE_ACTION}. Of other actions the data say nothing."
+        ]
     sentences = []
     name = "representation" if "representation" in found.probes else next(iter(found.probes))
     probe = found.probes[name]
@@ -104,30 +112,72 @@ def _of_treatment(found: Diagnosis) -> list[str]:
             sentences.append(f"A fresh classifier does not clearly tell the action from the model's {name} ({told}).")
     known = found.propensity.true or found.propensity.estimated
     kind = "a true" if found.propensity.true else "an estimated"
+    rare = sorted(zip(known.by_action, found.actions, strict=True), key=lambda one: -one[0])
+    which = ", ".join(f"{action} at {percent(share)}" for share, action in rare if share > 0)
+    named = f" ({which})" if which else ""
     sentences.append(
-        f"At {percent(known.any)} of the steps some action had {kind} probability below {known.threshold:g}: what the "
-        "model says of it there rests on its form, not on data."
+        f"At {percent(known.any)} of the steps some action had {kind} probability below {known.threshold:g}{named}: "
+        "what the model says of it there rests on its form, not on data."
     )
+    return [*sentences, *_of_comparisons(found.actions, known.effective), *_of_row_weights(found)]
+
+
+def _of_comparisons(actions: Sequence[str], sizes: Sequence[EffectiveSize]) -> list[str]:
+    """What the comparisons with the first action rest on, those that rest on least first."""
+    worst = sorted(zip(actions[1:], sizes, strict=True), key=lambda one: one[1].inverse or 0.0)
+    sentences = []
+    for action, size in worst[:NAMED]:
+        if size.inverse is None or size.overlap is None:
+            sentences.append(f"{action} and {actions[0]} cannot be compared: one of them never occurs.")
+        else:
+            sentences.append(
+                f"The comparison of {action} with {actions[0]} rests on {size.compared:,} decisions, {size.taken:,} of "
+                f"them for {action}, worth {size.inverse:,.0f} under inverse propensity weights and "
+                f"{size.overlap:,.0f} where both were possible (overlap weights)."
+            )
     return sentences
 
 
+def _of_row_weights(found: Diagnosis) -> list[str]:
+    if not found.row_weights:
+        return []
+    clipped, rows = (sum(getattr(one, name) for one in found.row_weights) for name in ("clipped", "rows"))
+    least = min(one.effective_share for one in found.row_weights)
+    largest = max(one.largest for one in found.row_weights)
+    return [
+        f"RMSN clipped the weights of {clipped:,} of {rows:,} training rows; weighed, they are worth {percent(least)} "
+        f"of their number, and the largest weight is {largest:.1f}."
+    ]
+
+
 def _of_calibration(found: Diagnosis) -> list[str]:
-    """Whether the intervals nearest to 90 % hold what they promise, and ends come as often as predicted."""
-    sentences = []
-    entry = min(found.intervals, key=lambda one: abs(one.level - 0.9), default=None)
-    if entry is not None:
-        share, n = (entry.pooled, entry.n) if entry.free is None else (entry.free, entry.n_free)
-        held = f"the {100 * entry.level:g} % intervals hold {percent(share)} of the outcomes"
-        held += "" if entry.free is None else " that no limit is near"
-        if n >= FEWEST and abs(share - entry.level) <= max(OFF, 2 * entry.standard_error):
-            sentences.append(f"Intervals hold what they promise: {held}.")
-        elif n >= FEWEST:
-            sentences.append(f"Intervals are too {'narrow' if share < entry.level else 'wide'}: {held}.")
+    """Whether intervals hold what they promise, at every level, and ends come as often as predicted."""
+    sentences = _of_intervals(found.intervals)
     ends = found.ends
     counted = f"{ends.expected:.1f} ends expected, {ends.observed} observed in {ends.n:,} steps"
     # Below one the normal approximation means nothing; an end more or less never speaks against a model.
     off = abs(ends.expected - ends.observed) > max(2 * ends.deviation, 1.0)
     return [*sentences, f"Ends of episodes {'do not come' if off else 'come'} as often as predicted: {counted}."]
+
+
+def _of_intervals(intervals: Sequence[IntervalCoverage]) -> list[str]:
+    """One sentence on all levels: what is promised of each and what is held, and where the two differ."""
+    held: list[str] = []
+    off: dict[str, list[str]] = {"narrow": [], "wide": []}
+    for entry in intervals:
+        share, n = (entry.pooled, entry.n) if entry.free is None else (entry.free, entry.n_free)
+        if n < FEWEST:
+            return []
+        level = f"{100 * entry.level:g}"
+        held.append(f"{percent(share)} inside {level} %")
+        if abs(share - entry.level) > max(OFF, 2 * entry.standard_error):
+            off["narrow" if share < entry.level else "wide"].append(level)
+    if not intervals:
+        return []
+    of = "of the outcomes" + ("" if intervals[0].free is None else " that no limit is near")
+    told = [f"too {how} at {' and '.join(levels)} %" for how, levels in off.items() if levels]
+    verdict = f"Intervals are {', '.join(told)}" if told else "Intervals hold what they promise"
+    return [f"{verdict}: {of}, {', '.join(held)}."]
 
 
 def _of_support(found: Diagnosis) -> list[str]:
@@ -157,7 +207,7 @@ def report_of_diagnosis(found: Diagnosis, folder: Path | None = None) -> Report:
     says = (
         "Policies acting in the model from the first observations of the held-out episodes: at how many of their steps "
         "an outcome leaves the range of the training data, and at how many the experts would hardly ever have done the "
-        f"same (estimated propensity below {found.propensity.estimated.threshold}). Predictions there are extrapolated."
+        f"same (estimated propensity below {RARE:g}). Predictions there are extrapolated."
     )
     sections = [
         _errors_section(found),
@@ -261,6 +311,10 @@ def _feature_tables(title: str, found: Diagnosis, errors: ErrorsAhead) -> tuple[
 
 
 def _treatment_section(found: Diagnosis) -> Section:
+    title = "Which action was taken"
+    if found.propensity is None:
+        said = f"The classifier of the action, propensities and overlap are {ONE_ACTION}."
+        return Section("treatment", title, (said,), (Line(said),))
     probes = {**found.probes, "history": found.propensity.quality}
     gains = (f"{100 * (one.accuracy - one.majority):.1f} ± {100 * one.standard_error:.1f}" for one in probes.values())
     classifier = Table.of(
@@ -297,8 +351,30 @@ def _treatment_section(found: Diagnosis) -> Section:
         "Another classifier might find more.",
     )
     between = "Where an action had next to no chance, the data hold next to nothing about it."
-    shown = (classifier.titled("Which action was taken"), overlap.titled("Overlap, share of steps"))
-    return Section("treatment", "Which action was taken", (terms, classifier, between, overlap), shown)
+    compared = _comparisons(found.actions, (true or estimated).effective)
+    worth = (
+        "The effect of an action is a comparison with the first one. Its effective size is the number of decisions by "
+        "the toss of a coin that would say as much: (sum of weights)² / sum of their squares, over the decisions for "
+        "either, weighed by the inverse of the propensity, or most where both actions were possible (overlap weights)."
+    )
+    shown = (classifier.titled(title), overlap.titled("Overlap, share of steps"), compared)
+    return Section("treatment", title, (terms, classifier, between, overlap, worth, compared), shown)
+
+
+def _comparisons(actions: Sequence[str], sizes: Sequence[EffectiveSize]) -> Table:
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:,.0f}"
+
+    return Table.of(
+        f"Comparisons with {actions[0]}: effective sizes",
+        {
+            "action": actions[1:],
+            "decisions for it": (f"{one.taken:,}" for one in sizes),
+            "for either": (f"{one.compared:,}" for one in sizes),
+            "inverse propensity": (number(one.inverse) for one in sizes),
+            "overlap": (number(one.overlap) for one in sizes),
+        },
+    )
 
 
 def _calibration_section(found: Diagnosis) -> Section:

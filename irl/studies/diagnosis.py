@@ -15,6 +15,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rollout import rollout
 from cirl_gym.outcome_models import errors
+from cirl_gym.outcome_models.model import RowWeights
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.exact import Patients, constant_futures
@@ -109,8 +110,11 @@ class Diagnosis(Document, frozen=True):
     factual: ErrorsAhead
     counterfactual: Counterfactual | None
     probes: dict[str, diagnostics.TreatmentProbe]
-    """By part of the model's state."""
-    propensity: Propensity
+    """By part of the model's state; empty where only one action occurs in the training episodes."""
+    propensity: Propensity | None
+    """None where only one action occurs in the training episodes: nothing of it can be measured."""
+    row_weights: tuple[RowWeights, ...]
+    """How RMSN weighed its training rows, member by member; empty: it did not."""
     intervals: tuple[diagnostics.IntervalCoverage, ...]
     members: int
     """Models in the ensemble; 1: a single model."""
@@ -157,19 +161,13 @@ def diagnose(
                 for action, name in enumerate(test.action_names)
             }
             counterfactual = Counterfactual(flipped, errors.counterfactual_error(model, test, oracle, phi), courses)
+    several = len(np.unique(train.actions[train.mask])) > 1
     with stage("probes"):
-        probes = {
-            name: diagnostics.treatment_probe(part, train, test, rng)
-            for name, part in diagnostics.representations(model).items()
-        }
+        parts = diagnostics.representations(model) if several else {}
+        probes = {name: diagnostics.treatment_probe(part, train, test, rng) for name, part in parts.items()}
     with stage("propensity"):
         fitted = diagnostics.fit_propensity(train, rng)
-        chances = fitted.probabilities(test)
-        propensity = Propensity(
-            estimated=diagnostics.overlap(chances, test),
-            quality=diagnostics.judged(chances, train, test, fitted.inputs(test).shape[-1]),
-            true=None if truth is None else diagnostics.overlap(truth.chances, test),
-        )
+        propensity = _propensity(fitted, train, test, truth) if several else None
     with stage("calibration"):
         predicted = diagnostics.member_predictions(model, test)
         observed, whose = test.next_obs[test.mask], np.nonzero(test.mask)[0]
@@ -192,8 +190,18 @@ def diagnose(
         counterfactual=counterfactual,
         probes=probes,
         propensity=propensity,
+        row_weights=diagnostics.row_weights(model),
         intervals=intervals,
         members=len(predicted),
         ends=ends,
         support=supports,
+    )
+
+
+def _propensity(fitted: diagnostics.FittedClassifier, train: Batch, test: Batch, truth: Truth | None) -> Propensity:
+    chances = fitted.probabilities(test)
+    return Propensity(
+        estimated=diagnostics.overlap(chances, test),
+        quality=diagnostics.judged(chances, train, test, fitted.inputs(test).shape[-1]),
+        true=None if truth is None else diagnostics.overlap(truth.chances, test),
     )

@@ -14,6 +14,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import rollout
 from cirl_gym.diagnostics import (
     data_range,
+    effective_sizes,
     end_calibration,
     fit_propensity,
     interval_coverage,
@@ -205,6 +206,27 @@ def test_estimated_propensities_come_near_the_true_ones():
     assert judged(chances, train, test, 1).log_loss < judged(chances, train, test, 1).base_log_loss
 
 
+def test_effective_sizes_of_comparisons_by_hand():
+    # Half by a coin: every decision counts in full, by either weight.
+    even = effective_sizes(np.full((8, 2), 0.5), np.array([0, 1] * 4))[0]
+    assert (even.taken, even.compared, even.inverse, even.overlap) == (4, 8, pytest.approx(8), pytest.approx(8))
+    # One in four, the same for all: 4 p (1 - p) n = 3, as in a trial with arms of that size.
+    rare = effective_sizes(np.tile([0.75, 0.25], (4, 1)), np.array([0, 0, 0, 1]))[0]
+    assert (rare.taken, rare.compared, rare.inverse, rare.overlap) == (1, 4, pytest.approx(3), pytest.approx(3))
+    # Somebody who had next to no chance of what was done: 1 / e is 2, 2, 1000; 1 - e is .5, .5, .999.
+    chances = np.array([[0.5, 0.5], [0.5, 0.5], [0.999, 0.001]])
+    odd = effective_sizes(chances, np.array([0, 1, 1]))[0]
+    assert odd.inverse == pytest.approx(1004**2 / (1000**2 + 8))
+    assert odd.overlap == pytest.approx(1.999**2 / (0.5 + 0.999**2))
+    # Of three actions, only what is said of the two that are compared counts.
+    three = np.array([[0.3, 0.3, 0.4], [0.1, 0.1, 0.8], [0.2, 0.2, 0.6]])
+    first, second = effective_sizes(three, np.array([0, 1, 1]))
+    assert (first.taken, first.compared, first.inverse) == (2, 3, pytest.approx(3))
+    assert (second.taken, second.compared, second.inverse, second.overlap) == (0, 1, None, None)
+    with pytest.raises(ValueError, match="chances must be"):
+        effective_sizes(three, np.array([0, 1]))
+
+
 def test_overlap_members_and_support_by_hand():
     batch = follows(KnownModel(), np.array([[0, 1, 2]]), np.array([2]))
     chances = np.array([[[0.02, 0.03, 0.95], [0.5, 0.46, 0.04], [0.0, 0.0, 1.0]]])
@@ -212,6 +234,7 @@ def test_overlap_members_and_support_by_hand():
     # Two steps count: the action taken was rare once, some action was rare in both.
     assert (found.taken, found.any, found.n) == (0.5, 1.0, 2)
     assert found.by_action == (0.5, 0.5, 0.5)
+    assert [(one.taken, one.compared) for one in found.effective] == [(1, 2), (0, 1)]
 
     class Pair(Shifted):
         members = (Shifted(0.0), Shifted(1.0))

@@ -5,7 +5,7 @@ Also features that change by shares of their size, several models as one, and we
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from brief_fits import NETWORKS, brief
 from outcome_batches import confounded, cut_off, linear_system, random_model
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.diagnostics import row_weights
 from cirl_gym.outcome_models.correction import treatment_weights
 from cirl_gym.outcome_models.errors import factual_error
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, bootstrapped, fit_outcome_model
@@ -295,17 +296,20 @@ def confound(batch, slope, seed=0):
 def test_independent_treatment_has_weights_near_one_and_clipping_moves_tails_to_quantiles():
     train, validation = linear_system(400, 0, noise=1.0), linear_system(100, 1, noise=1.0)
     (rows, held_out), report = weights(train, validation)
-    assert report["mean"] == pytest.approx(1.0, abs=0.05)
-    assert report["effective_share"] > 0.95
+    assert report.mean == pytest.approx(1.0, abs=0.05)
+    assert report.effective_share > 0.95
     assert rows[train.mask].mean() == pytest.approx(1.0)
     assert not rows[~train.mask].any()
     assert not held_out[~validation.mask].any()
     train, _ = confound(linear_system(300, 0, noise=1.0), 1.0)
     validation, _ = confound(linear_system(80, 1, noise=1.0), 1.0, 1)
     ((wide, _), one), ((narrow, _), other) = (weights(train, validation, clip) for clip in (0.0, 0.2))
-    quantile = np.quantile(wide[train.mask], 0.8) * one["mean"]
-    assert narrow.max() * other["mean"] == other["largest"] * other["mean"] == pytest.approx(quantile)
-    assert other["effective_share"] > one["effective_share"]
+    quantile = np.quantile(wide[train.mask], 0.8) * one.mean
+    assert narrow.max() * other.mean == other.largest * other.mean == pytest.approx(quantile)
+    assert other.effective_share > one.effective_share
+    # A fifth of the rows lies beyond either quantile.
+    assert (one.clipped, one.rows) == (0, train.n_steps)
+    assert other.clipped == pytest.approx(0.4 * train.n_steps, abs=2)
 
 
 def test_a_rule_is_recovered():
@@ -314,8 +318,20 @@ def test_a_rule_is_recovered():
     given = np.where(train.actions == 1, p, 1 - p)[train.mask]
     assert np.corrcoef(np.log(rows[train.mask]), -np.log(given))[0, 1] > 0.97
     # E[marginal / given] = 1 whatever the rule.
-    assert report["mean"] == pytest.approx(1.0, abs=0.1)
-    assert report["effective_share"] < 0.9
+    assert report.mean == pytest.approx(1.0, abs=0.1)
+    assert report.effective_share < 0.9
+
+
+def test_how_rows_were_weighed_stays_with_the_network_and_its_file(tmp_path):
+    train, validation = linear_system(60, 0, noise=1.0), linear_system(20, 1, noise=1.0)
+    fitted = fit_outcome_model("rmsn", train, validation, brief(1, base=False), np.random.default_rng(0))
+    kept = fitted.model.correction.weights
+    assert asdict(kept) == fitted.report["weights"]
+    assert 0 < kept.clipped <= 0.03 * kept.rows
+    save_model(fitted.model, tmp_path / "model.npz")
+    assert load_model(tmp_path / "model.npz").correction.weights == kept
+    assert row_weights(fitted.model) == row_weights(EnsembleModel([fitted.model, random_model("ar")])) == (kept,)
+    assert row_weights(random_model("crn")) == ()
 
 
 @pytest.mark.slow

@@ -17,14 +17,15 @@ from tiny_run import icu_stays, tiny_explain
 from agents.policies.policy import ConstantPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.outcome_models.model import EnsembleModel
+from cirl_gym.diagnostics import EffectiveSize
+from cirl_gym.outcome_models.model import EnsembleModel, RowWeights
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import command as diagnose_command
 from irl.commands.options import DiagnoseOptions
 from irl.report.diagnosis import report_of_diagnosis, verdicts
 from irl.report.section import render
-from irl.studies.diagnosis import Diagnosis, ErrorsAhead, Material, diagnose
+from irl.studies.diagnosis import Diagnosis, ErrorsAhead, Material, Propensity, diagnose
 
 HOSTILE = "<script>alert(1)</script> [red]"
 THREE = ("temperature", "wbc", "lactate")
@@ -117,14 +118,22 @@ def test_a_good_word_is_only_said_where_the_numbers_bear_it(of_demo):
     near = structs.replace(found, ends=replace(found.ends, expected=19.0, observed=10, deviation=5.0))
     assert "Ends of episodes come as often as predicted" in " ".join(verdicts(near))
 
-    def said(share, error):
-        entry = replace(found.intervals[2], level=0.9, free=share, n_free=1000, standard_error=error)
-        return " ".join(verdicts(structs.replace(found, intervals=(entry,))))
+    def said(error, *shares, n=1000):
+        entries = [
+            replace(entry, free=share, n_free=n, standard_error=error)
+            for entry, share in zip(found.intervals, shares, strict=True)
+        ]
+        return " ".join(verdicts(structs.replace(found, intervals=tuple(entries))))
 
-    assert "Intervals hold what they promise" in said(0.92, 0.001)
-    assert "Intervals are too narrow" in said(0.85, 0.01)
-    assert "Intervals are too wide" in said(0.95, 0.01)
-    assert "Intervals hold what they promise" in said(0.85, 0.03)
+    right = said(0.001, 0.52, 0.78, 0.92, 0.96)
+    assert (
+        "Intervals hold what they promise: of the outcomes that no limit is near, 52.0 % inside 50 %, 78.0 %" in right
+    )
+    # Right at 90 % and wrong elsewhere is wrong.
+    assert "Intervals are too wide at 50 and 80 %: " in said(0.01, 0.62, 0.87, 0.91, 0.93)
+    assert "Intervals are too narrow at 95 %, too wide at 50 %: " in said(0.01, 0.62, 0.81, 0.9, 0.91)
+    assert "Intervals hold what they promise" in said(0.03, 0.45, 0.75, 0.85, 0.9)
+    assert "Intervals" not in said(0.03, 0.45, 0.75, 0.85, 0.9, n=99)
     # Ratios are unknown where the oracle makes no error.
     error = found.factual.model[0]
     assert ErrorsAhead.of((error,), (replace(error, pooled=0.0),)).ratio == (None,)
@@ -212,3 +221,45 @@ def test_networks_ensembles_and_three_actions_are_diagnosed(kind):
     assert "no better than" in " ".join(verdicts(found))
     assert json.dumps(found.as_dict(), allow_nan=False)
     assert render(report_of_diagnosis(found))
+    said = " ".join(verdicts(found))
+    assert said.count("rests on") == 2 + 1
+    assert "The comparison of low with no rests on " in said
+    assert "RMSN" not in said
+    weights = RowWeights(1.0, 0.5, 0.1, 7.0, 20, 1000)
+    told = " ".join(verdicts(structs.replace(found, row_weights=(weights, weights))))
+    assert "RMSN clipped the weights of 40 of 2,000 training rows; weighed, they are worth 50.0 % of" in told
+
+
+def test_the_action_that_lacks_overlap_is_named(of_table):
+    found, _ = of_table
+    estimated = replace(
+        found.propensity.estimated, any=0.3, by_action=(0.0, 0.3), effective=(EffectiveSize(40, 400, 25.2, 111.0),)
+    )
+    lacking = structs.replace(
+        found, actions=("wait", "give"), propensity=Propensity(estimated, found.propensity.quality, None)
+    )
+    said = " ".join(verdicts(lacking))
+    assert "At 30.0 % of the steps some action had an estimated probability below 0.05 (give at 30.0 %)" in said
+    assert "The comparison of give with wait rests on 400 decisions, 40 of them for give, worth 25 under" in said
+    assert "under inverse propensity weights and 111 where both were possible (overlap weights)." in said
+    assert "25" in printed(report_of_diagnosis(lacking), width=200)
+    never = replace(estimated, effective=(EffectiveSize(0, 400, None, None),))
+    lacking = structs.replace(lacking, propensity=Propensity(never, found.propensity.quality, None))
+    assert "give and wait cannot be compared" in " ".join(verdicts(lacking))
+    assert render(report_of_diagnosis(lacking))
+
+
+def test_where_only_one_action_occurs_nothing_is_said_of_overlap():
+    train, test = (
+        replace(one, actions=np.zeros_like(one.actions)) for one in (linear_system(40, 0), linear_system(20, 1))
+    )
+    policies = {"low": ConstantPolicy(1, 3, np.random.default_rng(0))}
+    material = Material(random_model("crn"), train, test, FeatureMap.from_batch(train), 12, policies)
+    found = diagnose(material, None, np.random.default_rng(0), nullcontext)
+    assert found.propensity is None
+    assert found.probes == {}
+    report = report_of_diagnosis(found)
+    for said in (" ".join(verdicts(found)), printed(report, width=200), render(report)):
+        assert "not measurable: only one action occurs" in said
+        assert "classifier does not clearly tell" not in said
+    assert json.loads(json.dumps(found.as_dict()))["propensity"] is None
