@@ -313,7 +313,7 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
 def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> list[CrossFit]:
     """Worlds for each part of the patients, fitted to the others, as often as is asked for; none where that is not.
 
-    Where the chosen model is a linear law, these are laws of the same order, and the agent's network guides the search
+    Where the chosen model is a linear law, these are laws of the same order and terms, and the agent's network guides the search
     for plans in them. Else each has an agent of its own.
     """
     config, everyone, stored = study.config, study.everyone, study.stored
@@ -326,8 +326,8 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
     # Patients are drawn anew by every repetition: members of an ensemble would be the same once more.
     how = replace(_outcome(study), members=1, bootstrap=False)
     if law is not None:
-        order = law.window.order
-        how = replace(how, autoregression=replace(how.autoregression, min_order=order, max_order=order))
+        order, shapes = law.window.order, law.shapes
+        how = replace(how, autoregression=replace(how.autoregression, min_order=order, max_order=order, shapes=shapes))
 
     def solve(repeat: int, number: int, train: Batch, validation: Batch) -> SuccessorAgent:
         fitting, solving = fold_streams(study.seed, repeat, number)

@@ -239,6 +239,7 @@ def _fit_one(
     # In JSON, None stands for "no limit".
     limits = [[bound if np.isfinite(bound) else None for bound in (limit.low, limit.high)] for limit in fit.limits]
     law_report = {"fitted": with_law, "order": fit.order, "strength": fit.strength, "censored_at": limits}
+    law_report["terms"] = {name: shape._asdict() for name, shape in zip(train.features, fit.law.shapes, strict=True)}
     report: dict[str, Any] = {"kind": kind, "law": law_report, "residual_check": None, "correction": None}
     tell(1, planned)
     weighed: RowWeights | None = None

@@ -1,8 +1,10 @@
-"""A linear law of the next observation, fitted in closed form: ridge regression on past observations and actions.
+"""A law of the next observation, fitted in closed form: ridge regression on past observations and actions.
 
 The number of lags and the ridge strength are chosen by the error on the validation episodes. What is fitted is the
 change x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. A
-feature whose outcomes pile up at a limit is fitted as censored there if that lowers its validation error.
+feature whose outcomes pile up at a limit is fitted as censored there if that lowers its validation error. The law of
+any other feature is linear, or bends in its own level and has effects that depend on levels
+(:mod:`cirl_gym.outcome_models.terms`), whichever foretells best.
 
 Two kinds of features take no part in fitting. What is known beforehand, what was observed of another feature one step
 earlier (:func:`cirl_gym.data.outcomes.with_lags`), is what is observed now, whatever is done: left in, an error that
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +26,23 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import before
 from cirl_gym.outcome_models.inputs import Scaler, Window, set_arrays
 from cirl_gym.outcome_models.limits import UNLIMITED, HardLimits, censored_regression, hard_limits, outcome_bounds
+from cirl_gym.outcome_models.terms import (
+    SHAPES,
+    STRAIGHT,
+    Shape,
+    TermColumns,
+    Terms,
+    choose_shape,
+    chosen_rows,
+    knots_of,
+    standardised,
+)
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
 class LinearLaw:
-    """x_{t+1} = intercept + window . coefficients + effect of a_t, raw units, not clipped.
+    """x_{t+1} = intercept + window . coefficients + effect of a_t (+ terms), raw units, not clipped.
 
     Raises:
         ValueError: a shape does not fit the window, or a number is not finite.
@@ -41,7 +55,9 @@ class LinearLaw:
     coefficients: FloatArray
     """``[S, d]`` of the window's numbers (past observations, past actions)."""
     effects: FloatArray
-    """``[A, d]`` of the current action."""
+    """``[A, d]`` of the current action; with interactions, where all levels are 0."""
+    terms: Terms | None = None
+    """Bends and interactions; None: the law is linear."""
 
     def __post_init__(self) -> None:
         d, a, s = self.window.n_features, self.window.n_actions, self.window.size
@@ -50,6 +66,8 @@ class LinearLaw:
             array = getattr(self, name)
             if array.shape != shape or not np.isfinite(array).all():
                 raise ValueError(f"LinearLaw.{name} must be finite with shape {shape}, got shape {array.shape}")
+        if self.terms is not None and self.terms.interactions.shape != (a, d, d):
+            raise ValueError(f"LinearLaw.terms must be of {d} features and {a} actions")
 
     @classmethod
     def persistence(cls, n_features: int, n_actions: int) -> LinearLaw:
@@ -60,14 +78,26 @@ class LinearLaw:
     def __call__(self, rows: npt.NDArray[np.floating]) -> FloatArray:
         """Next observation ``[.., A, d]`` under every action for window rows ``[.., S]``."""
         common: FloatArray = rows.astype(np.float64) @ self.coefficients + self.intercept
-        every: FloatArray = common[..., None, :] + self.effects
+        if self.terms is None:
+            every: FloatArray = common[..., None, :] + self.effects
+            return every
+        newest = self.window.newest(rows).astype(np.float64)
+        every = (common + self.terms.bent(newest))[..., None, :] + self.effects + self.terms.moderated(newest)
         return every
 
     def of_action(self, rows: npt.NDArray[np.floating], actions: IntArray) -> FloatArray:
         """Next observation ``[n, d]`` under one action ``[n]`` each, for window rows ``[n, S]``."""
         outcome: FloatArray = rows.astype(np.float64) @ self.coefficients
         outcome += (self.effects + self.intercept)[actions]
+        if self.terms is not None:
+            newest = self.window.newest(rows).astype(np.float64)
+            outcome += self.terms.bent(newest) + self.terms.moderated_by(newest, actions)
         return outcome
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Which terms the law of each feature has."""
+        return (STRAIGHT,) * self.window.n_features if self.terms is None else self.terms.shapes
 
 
 def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...]) -> list[tuple[FloatArray, FloatArray]]:
@@ -102,6 +132,8 @@ class AutoregressionConfig:
     """Least number of lags."""
     strengths: tuple[float, ...] = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     """Ridge per training row, for inputs of unit variance; 0 is least squares of least norm."""
+    shapes: tuple[Shape, ...] = ()
+    """Terms of each feature's law; default: cross-validation chooses."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_order <= self.max_order:
@@ -153,7 +185,8 @@ class _Search:
         self.centre, spread = design.mean(axis=0), design.std(axis=0)
         self.spread = np.where(spread > 1e-9, spread, 1.0)
         self.design = (design - self.centre) / self.spread
-        self.change = scaled(train.next_obs[train.mask]) - scaled(train.obs[:, :-1][train.mask])
+        self.now = scaled(train.obs[:, :-1][train.mask])
+        self.change = scaled(train.next_obs[train.mask]) - self.now
         self.window, self.sides, (self.low, self.high) = window, sides, (scaler(end).astype(np.float64) for end in span)
         self.held_out = (inputs(validation) - self.centre) / self.spread
         self.held_out_now = scaled(validation.obs[:, :-1][validation.mask])
@@ -264,10 +297,64 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
         if better:
             low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
         censored.append(limit if better else UNLIMITED)
+    own: Sequence[Shape | None] = config.shapes or [STRAIGHT if limit.any else None for limit in censored]
+    terms = _fit_terms(search, train, columns, strength, own, weights, intercept)
     weights = weights / search.spread[columns, None]
     intercept = intercept - search.centre[columns] @ weights
     law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
+    if terms is not None:
+        law = _with_scaled_terms(law, scaler, terms)
     return AutoregressionFit(law, scaler, order, strength, tuple(censored), low, high)
+
+
+def _fit_terms(
+    search: _Search,
+    train: Batch,
+    columns: IntArray,
+    strength: float,
+    shapes: Sequence[Shape | None],
+    weights: FloatArray,
+    intercept: FloatArray,
+) -> Terms | None:
+    """Terms in scaled units; the rest of the law of a feature that has any is written into its column of the others.
+
+    Args:
+        search: design, changes and scales.
+        train: what they are of.
+        columns: of the straight law.
+        strength: ridge per row.
+        shapes: of each feature; None: to be chosen.
+        weights: ``[F, d]`` of the straight law, overwritten.
+        intercept: ``[d]`` of the straight law, overwritten.
+    """
+    levels, actions = search.now, train.actions[train.mask]
+    made = TermColumns(levels, actions, train.n_actions, knots_of(levels))
+    bends, interactions = np.zeros(made.knots.shape), np.zeros((train.n_actions, *(levels.shape[1],) * 2))
+    base = search.design[:, columns]
+    patients = np.unique(np.asarray(train.groups), return_inverse=True)[1][np.nonzero(train.mask)[0]]
+    rows, part = chosen_rows(patients)
+    few = TermColumns(levels[rows], actions[rows], train.n_actions, made.knots)
+    for j, given in enumerate(shapes):
+        target = search.change[:, j]
+        shape = given
+        if shape is None:
+            tried = SHAPES if np.ptp(target[rows]) > 0 else (STRAIGHT,)
+            shape = choose_shape(base[rows], target[rows], part, partial(few.of, j), strength, tried)
+        if shape != STRAIGHT:
+            added, centre, spread = standardised(made.of(j, shape))
+            (found, level), *_ = ridge(np.concatenate([base, added], axis=1), target[:, None], (strength,))
+            weights[:, j], own = found[: len(columns), 0], found[len(columns) :, 0] / spread
+            intercept[j] = level[0] - centre @ own
+            made.put(j, shape, own, bends, interactions)
+    return Terms(made.knots, bends, interactions) if bends.any() or interactions.any() else None
+
+
+def _with_scaled_terms(law: LinearLaw, scaler: Scaler, terms: Terms) -> LinearLaw:
+    """The law in raw units, and terms in scaled ones, together in raw units."""
+    interactions = terms.interactions * scaler.scale / scaler.scale[:, None]
+    effects = law.effects - np.einsum("i,aij->aj", scaler.mean, interactions)
+    raw = Terms(terms.knots * scaler.scale + scaler.mean, terms.bends, interactions)
+    return replace(law, effects=effects, terms=raw)
 
 
 def known_lags(batch: Batch) -> dict[int, int]:
@@ -312,7 +399,7 @@ def _wider(law: LinearLaw, free: Sequence[int], known: dict[int, int]) -> Linear
     intercept[free], effects[:, free] = law.intercept, law.effects
     coefficients[np.ix_(rows, free)] = law.coefficients
     coefficients[list(known.values()), list(known)] = 1.0
-    return LinearLaw(window, intercept, coefficients, effects)
+    return LinearLaw(window, intercept, coefficients, effects, law.terms and law.terms.wider(d, free))
 
 
 def relative_columns(train: Batch, names: Sequence[str]) -> BoolArray:
@@ -338,7 +425,7 @@ def without_law(fit: AutoregressionFit, train: Batch, relative: BoolArray) -> Au
     low, high = (np.array([getattr(limit, end) for limit in found]) for end in ("low", "high"))
     return replace(
         fit,
-        law=LinearLaw(law.window, intercept, coefficients, effects),
+        law=LinearLaw(law.window, intercept, coefficients, effects, law.terms and law.terms.without(relative)),
         scaler=fit.scaler.with_logarithms(train, relative),
         limits=tuple(UNLIMITED if own else limit for limit, own in zip(fit.limits, relative, strict=True)),
         low=np.where(relative, np.maximum(fit.low, low), fit.low),

@@ -23,6 +23,7 @@ from cirl_gym.outcome_models.network_files import (
 )
 from cirl_gym.outcome_models.networks import CONFIGS, CorrectingNetwork, PropensityConfig, kind_of
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.terms import Terms
 from cirl_gym.outcome_models.training import TrainingConfig
 from cirl_gym.worlds.tumour import TumourParameters
 
@@ -81,6 +82,8 @@ def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
         **_fields("end", end.lines, ("low", "high", "noise")),
         **_fields("end.scaler", end.lines.scaler, ("mean", "scale")),
     }
+    if law.terms is not None:
+        arrays |= _fields("terms", law.terms, ("knots", "bends", "interactions"))
     if spec.residuals is not None:
         arrays |= _fields("residuals", spec.residuals, ("quantiles", "mixing"))
     if end.network is not None:
@@ -108,7 +111,9 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
     features, a, head = tuple(config["features"]), int(config["n_actions"]), config["end"]
-    law = LinearLaw(Window(config["order"], len(features), a), **part("law.", arrays))
+    # Runs of before laws had terms have none.
+    terms = Terms(**part("terms.", arrays)) if "terms.bends" in arrays else None
+    law = LinearLaw(Window(config["order"], len(features), a), **part("law.", arrays), terms=terms)
     # Runs of before residuals had laws of their own have none.
     residuals = ResidualNoise(**part("residuals.", arrays)) if "residuals.mixing" in arrays else None
     relative = tuple(config.get("relative", ()))

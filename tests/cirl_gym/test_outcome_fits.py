@@ -180,7 +180,8 @@ def shares(episodes: int, seed: int) -> Batch:
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_shares_are_learnt_where_no_line_can(kind, tmp_path):
     train, validation, test = shares(300, 0), shares(60, 1), shares(200, 2)
-    line = fit_outcome_model("ar", train, validation, brief(1), np.random.default_rng(0)).model
+    straight = replace(brief(1), autoregression=AutoregressionConfig(shapes=(STRAIGHT, STRAIGHT)))
+    line = fit_outcome_model("ar", train, validation, straight, np.random.default_rng(0)).model
     config = replace(brief(15), relative=("size",))
     model = fit_outcome_model(kind, train, validation, config, np.random.default_rng(0)).model
     assert model.spec.relative == ("size",)
