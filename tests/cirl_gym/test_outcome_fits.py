@@ -24,6 +24,7 @@ from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.outcome_models.networks import CorrectingNetwork, PropensityConfig, PropensityNetwork, RMSNConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
+from cirl_gym.outcome_models.terms import STRAIGHT
 from cirl_gym.outcome_models.training import seeded
 
 
