@@ -118,24 +118,40 @@ def censored_regression(
     weights, n = start.copy(), len(targets)
     noise = max(float(np.sqrt(np.mean((targets - design @ weights)[free] ** 2))), 1e-9)
     for _ in range(30):
-        residual = targets - design @ weights
-        # Distance to the limit in noise units, positive where the law lies beyond it; ratio = pdf / cdf there.
-        distance = np.where(free, 0.0, -side * residual / noise)
-        ratio = np.exp(-0.5 * distance**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(distance))
-        pull = np.where(free, residual, side * noise * ratio)
-        stiffness = np.where(free, 1.0, np.clip(ratio * (ratio + distance), 0.0, 1.0))
+        pull, stiffness, spared = censored_pull(targets - design @ weights, side, noise)
         curvature = (design * stiffness[:, None]).T @ design / n + np.diag(penalty)
         slope = design.T @ pull / n - penalty * weights
         step = np.linalg.lstsq(curvature, slope, rcond=1e-12)[0]
         weights = weights + step
         inside = (targets - design @ weights)[free]
-        known = max(free.sum() + float((distance * ratio)[~free].sum()), 0.5 * free.sum())
+        known = max(free.sum() + float(spared[~free].sum()), 0.5 * free.sum())
         noise = max(float(np.sqrt((inside**2).sum() / known)), 1e-9)
         if not np.isfinite(weights).all():
             return start
         if np.abs(step).max() < 1e-9:
             break
     return weights
+
+
+def censored_pull(residual: FloatArray, side: IntArray, noise: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Slope, curvature and share of the noise of each row's log-likelihood, for :func:`censored_regression`.
+
+    Args:
+        residual: ``[n]`` target minus what the law expects.
+        side: ``[n]`` -1: the outcome is at or below the target; 1: at or above; 0: it is the target.
+        noise: standard deviation of outcomes.
+
+    Returns:
+        ``[n]`` each: noise^2 times the derivative in the expectation, minus noise^2 times the second, and by how much a
+        row at its limit counts less than a whole one for the noise.
+    """
+    free = side == 0
+    # Distance to the limit in noise units, positive where the law lies beyond it; ratio = pdf / cdf there.
+    distance = np.where(free, 0.0, -side * residual / noise)
+    ratio = np.exp(-0.5 * distance**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(distance))
+    pull = np.where(free, residual, side * noise * ratio)
+    stiffness = np.where(free, 1.0, np.clip(ratio * (ratio + distance), 0.0, 1.0))
+    return pull, stiffness, distance * ratio
 
 
 @dataclass(frozen=True)

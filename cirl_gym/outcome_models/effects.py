@@ -1,0 +1,219 @@
+"""What an action changes: the effect on the next outcome and on the discounted sum to the end, beside plain differences.
+
+A weight is only as good as the effects that it rests on. The effect of an action is what the outcome model expects
+after it, minus what it expects after the reference action (the first) in the same history, averaged over histories. For
+the sum the action is taken once, and the reference action from then on. Intervals come from laws that other patients
+would have given (:mod:`cirl_gym.outcome_models.law_draws`), or from the members of an ensemble; they hold no error of
+the model's form, and none of what was not observed (:mod:`cirl_gym.outcome_models.sensitivity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.known import known_in, without
+from cirl_gym.data.outcome_model import OutcomeModel, foresee
+from cirl_gym.data.outcomes import KnownOutcome, OutcomeFeature, outcome_values
+from cirl_gym.outcome_models.known import KnowingModel
+from cirl_gym.outcome_models.law_draws import law_draws
+from cirl_gym.outcome_models.masked import without_rules
+from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
+from cirl_gym.types import Float32Array, FloatArray, IntArray
+
+TAILS = (5.0, 95.0)
+"""Percentiles at the ends of a 90 % interval."""
+DRAWS, HISTORIES, STARTS = 200, 2000, 200
+"""Laws that intervals are read off; histories that a next effect, and futures that a sum, is averaged over."""
+PARTS = 4
+"""Levels are divided into as many parts with equally many histories."""
+SAME = 1e-3
+"""Effects that differ over histories by no more than this share of the largest are one number."""
+
+
+@dataclass(frozen=True)
+class LevelEffects:
+    """One action's effect on the next value of one outcome, by the current level of what the outcome is read from."""
+
+    edges: FloatArray
+    """``[P + 1]`` levels, raw units."""
+    mean: FloatArray
+    """``[P]``."""
+    low: FloatArray
+    """``[P]`` ends of 90 % intervals."""
+    high: FloatArray
+
+
+@dataclass(frozen=True)
+class ActionEffects:
+    """Effects of A - 1 actions against the first on d outcomes, raw units. NaN in intervals: the model gives none."""
+
+    outcomes: tuple[str, ...]
+    """Names of the d outcomes; what is known exactly of the action is not among them."""
+    next: FloatArray
+    """``[A - 1, d]`` on the next value."""
+    next_interval: FloatArray
+    """``[2, A - 1, d]``."""
+    total: FloatArray
+    """``[A - 1, d]`` on the discounted sum to the end: of taking the action once."""
+    total_interval: FloatArray
+    """``[2, A - 1, d]``."""
+    plain: FloatArray
+    """``[A - 1, d]`` mean change to the next row where the action was taken, minus that where the first was."""
+    decisions: IntArray
+    """``[A]`` how often each action was taken."""
+    by_level: tuple[tuple[LevelEffects | None, ...], ...]
+    """``[A - 1][d]``; None where the effect is the same in all histories."""
+
+
+def action_effects(
+    model: OutcomeModel,
+    batch: Batch,
+    outcomes: Sequence[OutcomeFeature],
+    gamma: float,
+    rng: np.random.Generator,
+    horizon: int | None = None,
+    draws: int = DRAWS,
+) -> ActionEffects:
+    """Effects of every action but the first on every outcome that is not known exactly of the action.
+
+    Args:
+        model: what is expected; a rule about actions is not looked at.
+        batch: the episodes that the model was fitted to.
+        outcomes: what is weighed.
+        gamma: discount factor of the sum.
+        rng: histories, and samples of patients.
+        horizon: steps at most of an episode; default: the batch's.
+        draws: laws that intervals are read off.
+    """
+    model = without_rules(model)
+    known = known_in(batch)
+    rows = without(batch, known) if known else batch
+    inner: OutcomeModel = model.model if isinstance(model, KnowingModel) else model
+    read = [outcome for outcome in outcomes if not isinstance(outcome, KnownOutcome)]
+    where = np.argwhere(rows.mask)
+    chosen = where[np.sort(rng.permutation(len(where))[:HISTORIES])]
+    n, t = chosen.T
+    some = np.sort(rng.permutation(len(chosen))[: max(STARTS // rows.n_actions, 1)])
+    left = (horizon or rows.horizon) - t[some]
+    levels = outcome_columns(rows.obs[n, t], read, rows.features)
+
+    def asked(one: OutcomeModel, states: Float32Array) -> tuple[FloatArray, FloatArray]:
+        """Every history's next effects ``[R, A - 1, d]``, and mean effects on sums ``[A - 1, d]``."""
+        following = outcome_values(one.predict(states), read, rows.features)
+        sums = discounted_sums(one, states[some], left, read, gamma)
+        return following[:, 1:] - following[:, :1], (sums[1:] - sums[:1]).mean(axis=1)
+
+    members = inner.members if isinstance(inner, EnsembleModel) else (inner,)
+    found = []
+    for member in members:
+        # A law that was drawn reads the same states.
+        states = member.encode(rows)[n, t]
+        found += [asked(one, states) for one in drawn_models(member, rows, -(-draws // len(members)), rng)]
+    every, total = asked(inner, inner.encode(rows)[n, t])
+    means = np.array([one.mean(axis=0) for one, _ in found])
+    return ActionEffects(
+        tuple(outcome.name for outcome in read),
+        every.mean(axis=0),
+        _interval(means, every.mean(axis=0)),
+        total,
+        _interval(np.array([sums for _, sums in found]), total),
+        plain_differences(rows, read),
+        np.bincount(rows.actions[rows.mask], minlength=rows.n_actions),
+        _by_level(every, [one for one, _ in found], levels),
+    )
+
+
+def drawn_models(model: OutcomeModel, batch: Batch, n: int, rng: np.random.Generator) -> list[LearnedModel]:
+    """The model with laws as other patients would have given them; none where it is not learnt here."""
+    if not isinstance(model, LearnedModel):
+        return []
+    laws = law_draws(model.law, model.spec, batch, n, rng)
+    return [LearnedModel(law, model.spec, model.end, model.correction) for law in laws]
+
+
+def outcome_columns(
+    obs: Float32Array, outcomes: Sequence[OutcomeFeature], names: Sequence[str]
+) -> FloatArray:
+    """``[R, d]`` current level of the first column that each outcome is read from, of observations ``[R, D]``."""
+    return obs[:, [names.index(outcome.columns[0]) for outcome in outcomes]].astype(np.float64)
+
+
+def discounted_sums(
+    model: OutcomeModel, states: Float32Array, left: IntArray, outcomes: Sequence[OutcomeFeature], gamma: float
+) -> FloatArray:
+    """``[A, R, d]`` sums of gamma^k times outcomes to the end, along expected courses, raw units.
+
+    Each action is taken once, and the first from then on. What comes after a step counts as far as the process is
+    expected to go on.
+
+    Args:
+        model: what is expected.
+        states: ``[R, S]`` of histories.
+        left: ``[R]`` steps that are left.
+        outcomes: the d outcomes.
+        gamma: discount factor.
+    """
+    rows, a = len(states), model.n_actions
+    now, actions = np.tile(states, (a, 1)), np.repeat(np.arange(a), rows)
+    until, alive = np.tile(left, a), np.ones(a * rows)
+    total = np.zeros((a * rows, len(outcomes)))
+    for step in range(int(left.max())):
+        expected, ends = foresee(model, now, actions)
+        weight = np.where(step < until, gamma**step * alive, 0.0)
+        total += weight[:, None] * outcome_values(expected, outcomes, model.features)
+        alive = alive * (1.0 - ends)
+        now = model.advance(now, actions, expected)
+        actions = np.zeros_like(actions)
+    return total.reshape(a, rows, -1)
+
+
+def plain_differences(batch: Batch, outcomes: Sequence[OutcomeFeature]) -> FloatArray:
+    """``[A - 1, d]`` mean change of outcomes to the next row after each action, minus that after the first.
+
+    NaN where one of the two was never taken.
+    """
+    before, after = (
+        outcome_values(part[batch.mask], outcomes, batch.features) for part in (batch.obs[:, :-1], batch.next_obs)
+    )
+    actions, change = batch.actions[batch.mask], after - before
+    never = np.full(change.shape[1], np.nan)
+    means = [change[actions == a].mean(axis=0) if (actions == a).any() else never for a in range(batch.n_actions)]
+    return np.array([mean - means[0] for mean in means[1:]])
+
+
+def _interval(drawn: FloatArray, estimate: FloatArray) -> FloatArray:
+    """``[2, ..]`` 90 % interval from draws ``[B, ..]``; NaN where there are none."""
+    if not len(drawn):
+        return np.full((2, *estimate.shape), np.nan)
+    low, high = np.percentile(drawn, TAILS, axis=0)
+    return np.array([np.minimum(low, estimate), np.maximum(high, estimate)])
+
+
+def _by_level(
+    every: FloatArray, drawn: Sequence[FloatArray], levels: FloatArray
+) -> tuple[tuple[LevelEffects | None, ...], ...]:
+    """Effects ``[R, A - 1, d]`` by levels ``[R, d]``."""
+    found = []
+    for a in range(every.shape[1]):
+        row: list[LevelEffects | None] = []
+        for i in range(every.shape[2]):
+            own, size = every[:, a, i], np.abs(every[:, a, i]).max()
+            edges = np.unique(np.quantile(levels[:, i], np.linspace(0, 1, PARTS + 1)))
+            if len(edges) < 3 or np.ptp(own) <= SAME * max(size, 1e-12):
+                row.append(None)
+                continue
+            part = np.clip(np.searchsorted(edges, levels[:, i], side="right") - 1, 0, len(edges) - 2)
+            mean = _means(own, part)
+            low, high = _interval(np.array([_means(one[:, a, i], part) for one in drawn]), mean)
+            row.append(LevelEffects(edges, mean, low, high))
+        found.append(tuple(row))
+    return tuple(found)
+
+
+def _means(values: FloatArray, part: IntArray) -> FloatArray:
+    means: FloatArray = np.bincount(part, values) / np.bincount(part)
+    return means
