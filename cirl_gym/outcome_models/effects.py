@@ -135,9 +135,7 @@ def drawn_models(model: OutcomeModel, batch: Batch, n: int, rng: np.random.Gener
     return [LearnedModel(law, model.spec, model.end, model.correction) for law in laws]
 
 
-def outcome_columns(
-    obs: Float32Array, outcomes: Sequence[OutcomeFeature], names: Sequence[str]
-) -> FloatArray:
+def outcome_columns(obs: Float32Array, outcomes: Sequence[OutcomeFeature], names: Sequence[str]) -> FloatArray:
     """``[R, d]`` current level of the first column that each outcome is read from, of observations ``[R, D]``."""
     return obs[:, [names.index(outcome.columns[0]) for outcome in outcomes]].astype(np.float64)
 

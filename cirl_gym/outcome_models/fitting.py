@@ -223,6 +223,8 @@ def _fit_one(
     progress: Progress | None,
     watch: Watch | None,
 ) -> tuple[LearnedModel, dict[str, Any]]:
+    if config.autoregression.effects:
+        kind = "ar"  # a network could undo what the law is held to
     seeds, splits = [int(seed) for seed in rng.integers(2**63 - 1, size=5)], (train, validation)
     planned = 2 if kind == "ar" else config.network(kind).training.epochs + 2
     tell: Progress = progress or (lambda _done, _total: None)
@@ -240,6 +242,7 @@ def _fit_one(
     limits = [[bound if np.isfinite(bound) else None for bound in (limit.low, limit.high)] for limit in fit.limits]
     law_report = {"fitted": with_law, "order": fit.order, "strength": fit.strength, "censored_at": limits}
     law_report["terms"] = {name: shape._asdict() for name, shape in zip(train.features, fit.law.shapes, strict=True)}
+    law_report["held_to"] = [list(map(str, bounds)) for bounds in config.autoregression.effects]
     report: dict[str, Any] = {"kind": kind, "law": law_report, "residual_check": None, "correction": None}
     tell(1, planned)
     weighed: RowWeights | None = None

@@ -15,17 +15,19 @@ raw values says "half of it".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import lsq_linear
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import before
 from cirl_gym.outcome_models.inputs import Scaler, Window, set_arrays
 from cirl_gym.outcome_models.limits import UNLIMITED, HardLimits, censored_regression, hard_limits, outcome_bounds
+from cirl_gym.outcome_models.stated import EffectBounds
 from cirl_gym.outcome_models.terms import (
     SHAPES,
     STRAIGHT,
@@ -118,6 +120,35 @@ def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...])
     return solutions
 
 
+def bounded_ridge(
+    design: FloatArray, target: FloatArray, strength: float, contrasts: FloatArray, ranges: FloatArray
+) -> FloatArray:
+    """Weights ``[F]`` of a ridge regression whose contrasts are held to ranges: a quadratic program.
+
+    In the values of the contrasts alone it is a small bounded least squares, and the weights follow from them.
+
+    Args:
+        design: ``[n, F]`` columns of mean 0.
+        target: ``[n]`` of mean 0.
+        strength: as in :func:`ridge`.
+        contrasts: ``[k, F]`` independent.
+        ranges: ``[k, 2]`` least and largest value of each contrast; infinite: none.
+    """
+    curvature = design.T @ design / len(design)
+    curvature[np.diag_indices_from(curvature)] += max(strength, 1e-8)
+    solved = np.linalg.solve(curvature, np.column_stack([design.T @ target / len(design), contrasts.T]))
+    free, reach = solved[:, 0], solved[:, 1:]
+    unheld, spread = contrasts @ free, contrasts @ reach
+    root: FloatArray = np.linalg.inv(np.linalg.cholesky(spread))
+    low, high = ranges.T
+    # A range of one number is a narrow one, which least squares with bounds can take.
+    width = 1e-9 * np.maximum(np.abs(np.where(np.isfinite(low), low, 0.0)), 1e-3)
+    values = lsq_linear(root, root @ unheld, (low - width, high + width), tol=1e-12).x
+    values = np.clip(values, low, high)
+    weights: FloatArray = free + reach @ np.linalg.solve(spread, values - unheld)
+    return weights
+
+
 @dataclass(frozen=True)
 class AutoregressionConfig:
     """What is tried.
@@ -134,6 +165,8 @@ class AutoregressionConfig:
     """Ridge per training row, for inputs of unit variance; 0 is least squares of least norm."""
     shapes: tuple[Shape, ...] = ()
     """Terms of each feature's law; default: cross-validation chooses."""
+    effects: tuple[EffectBounds, ...] = ()
+    """Effects on next values, at mean levels and against the first action, that the law is held to."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_order <= self.max_order:
@@ -289,16 +322,16 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
     search = _Search(train, validation, scaler, window, sides, [low, high])
     order, strength, weights, intercept = search.choose(config)
     columns = search.columns(order)
-    censored = []
+    held, censored = held_effects(config.effects, train), []
     for j, limit in enumerate(limits):
         better = False
-        if limit.any:
+        if limit.any and j not in held:
             weights[:, j], intercept[j], better = search.censored(j, columns, strength)
         if better:
             low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
         censored.append(limit if better else UNLIMITED)
     own: Sequence[Shape | None] = config.shapes or [STRAIGHT if limit.any else None for limit in censored]
-    terms = _fit_terms(search, train, columns, strength, own, weights, intercept)
+    terms = _fit_terms(search, train, scaler.scale, (columns, strength), own, held, (weights, intercept))
     weights = weights / search.spread[columns, None]
     intercept = intercept - search.centre[columns] @ weights
     law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
@@ -307,26 +340,42 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
     return AutoregressionFit(law, scaler, order, strength, tuple(censored), low, high)
 
 
+def held_effects(effects: Sequence[EffectBounds], batch: Batch) -> dict[int, dict[int, tuple[float, float]]]:
+    """By the number of a feature and of an action, the range that the action's effect is held to.
+
+    Raises:
+        ValueError: there is no such action or feature.
+    """
+    held: dict[int, dict[int, tuple[float, float]]] = {}
+    for action, feature, low, high in effects:
+        if action not in batch.action_names[1:] or feature not in batch.features:
+            others = f"actions {', '.join(batch.action_names[1:])} and features {', '.join(batch.features)}"
+            raise ValueError(f"effects: there is no effect of {action!r} on {feature!r}; there are {others}")
+        held.setdefault(batch.features.index(feature), {})[batch.action_names.index(action)] = (low, high)
+    return held
+
+
 def _fit_terms(
     search: _Search,
     train: Batch,
-    columns: IntArray,
-    strength: float,
+    unit: FloatArray,
+    chosen: tuple[IntArray, float],
     shapes: Sequence[Shape | None],
-    weights: FloatArray,
-    intercept: FloatArray,
+    held: Mapping[int, Mapping[int, tuple[float, float]]],
+    found: tuple[FloatArray, FloatArray],
 ) -> Terms | None:
-    """Terms in scaled units; the rest of the law of a feature that has any is written into its column of the others.
+    """Terms in scaled units. The rest of the law of a feature that has any, or is held to effects, is written into it.
 
     Args:
         search: design, changes and scales.
         train: what they are of.
-        columns: of the straight law.
-        strength: ridge per row.
+        unit: ``[d]`` raw units of one scaled unit.
+        chosen: columns of the straight law, and ridge per row.
         shapes: of each feature; None: to be chosen.
-        weights: ``[F, d]`` of the straight law, overwritten.
-        intercept: ``[d]`` of the straight law, overwritten.
+        held: by feature and action, ranges of effects.
+        found: weights ``[F, d]`` and intercepts ``[d]`` of the straight law, overwritten.
     """
+    (columns, strength), (weights, intercept) = chosen, found
     levels, actions = search.now, train.actions[train.mask]
     made = TermColumns(levels, actions, train.n_actions, knots_of(levels))
     bends, interactions = np.zeros(made.knots.shape), np.zeros((train.n_actions, *(levels.shape[1],) * 2))
@@ -336,16 +385,21 @@ def _fit_terms(
     few = TermColumns(levels[rows], actions[rows], train.n_actions, made.knots)
     for j, given in enumerate(shapes):
         target = search.change[:, j]
-        shape = given
-        if shape is None:
-            tried = SHAPES if np.ptp(target[rows]) > 0 else (STRAIGHT,)
-            shape = choose_shape(base[rows], target[rows], part, partial(few.of, j), strength, tried)
-        if shape != STRAIGHT:
-            added, centre, spread = standardised(made.of(j, shape))
-            (found, level), *_ = ridge(np.concatenate([base, added], axis=1), target[:, None], (strength,))
-            weights[:, j], own = found[: len(columns), 0], found[len(columns) :, 0] / spread
-            intercept[j] = level[0] - centre @ own
-            made.put(j, shape, own, bends, interactions)
+        tried = SHAPES if np.ptp(target[rows]) > 0 else (STRAIGHT,)
+        shape = given or choose_shape(base[rows], target[rows], part, partial(few.of, j), strength, tried)
+        if shape == STRAIGHT and j not in held:
+            continue
+        added, centre, spread = standardised(made.of(j, shape))
+        design = np.concatenate([base, added], axis=1)
+        (solution, level), *_ = ridge(design, target[:, None], (strength,))
+        own = solution[:, 0]
+        if j in held:
+            scales = np.concatenate([search.spread[columns], spread])
+            contrasts = np.array([unit[j] * made.contrast(j, shape, a, len(columns)) / scales for a in held[j]])
+            own = bounded_ridge(design, target - level, strength, contrasts, np.array(list(held[j].values())))
+        weights[:, j], of_terms = own[: len(columns)], own[len(columns) :] / spread
+        intercept[j] = level[0] - centre @ of_terms
+        made.put(j, shape, of_terms, bends, interactions)
     return Terms(made.knots, bends, interactions) if bends.any() or interactions.any() else None
 
 

@@ -33,7 +33,12 @@ def law_draws(law: LinearLaw, spec: OutcomeSpec, batch: Batch, n: int, rng: np.r
     """
     steps = batch.mask
     patients = np.unique(np.asarray(batch.groups), return_inverse=True)[1]
-    often = rng.multinomial(patients.max() + 1, np.full(patients.max() + 1, 1 / (patients.max() + 1)), size=n).astype(np.float64) - 1.0
+    often = (
+        rng.multinomial(patients.max() + 1, np.full(patients.max() + 1, 1 / (patients.max() + 1)), size=n).astype(
+            np.float64
+        )
+        - 1.0
+    )
     rows = law.window.encode(batch)[:, :-1][steps].astype(np.float64)
     actions, levels = batch.actions[steps], batch.obs[:, :-1][steps].astype(np.float64)
     hot = (actions[:, None] == np.arange(law.window.n_actions)).astype(np.float64)

@@ -58,7 +58,9 @@ def sensitivity(law: LinearLaw, batch: Batch, action: int, feature: int) -> Sens
     owner = np.concatenate([np.tile(np.arange(d), order), np.full(law.window.size - order * d, -1)])
     if law.terms is not None:
         bent = Shape(law.shapes[feature].bent)
-        hinges = TermColumns(levels, batch.actions[steps][rows], law.window.n_actions, law.terms.knots).of(feature, bent)
+        hinges = TermColumns(levels, batch.actions[steps][rows], law.window.n_actions, law.terms.knots).of(
+            feature, bent
+        )
         window, owner = np.concatenate([window, hinges], axis=1), np.append(owner, np.full(hinges.shape[1], feature))
     return sensitivity_of(window, owner, taken, outcome.astype(np.float64), batch.features)
 

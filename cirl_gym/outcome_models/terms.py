@@ -133,6 +133,19 @@ class TermColumns:
             parts.append((hot[:, :, None] * chosen[:, None, :]).reshape(len(chosen), -1))
         return np.concatenate(parts, axis=1)
 
+    def contrast(self, j: int, shape: Shape, action: int, before: int) -> FloatArray:
+        """``[before + E]`` what an effect against the first action is of the columns' weights, at mean levels.
+
+        The last of the ``before`` columns are the actions, one-hot; the others do not count.
+        """
+        a, difference = self.n_actions, np.zeros(self.n_actions)
+        difference[[0, action]] = -1.0, 1.0
+        parts = [np.zeros(before - a), difference, np.zeros(len(self.knots) if shape.bent else 0)]
+        if shape.by != "none":
+            mean = self.levels.mean(axis=0) if shape.by == "every" else self.levels[:, [j]].mean(axis=0)
+            parts.append(np.outer(difference, mean).ravel())
+        return np.concatenate(parts)
+
     def put(self, j: int, shape: Shape, weights: FloatArray, bends: FloatArray, interactions: FloatArray) -> None:
         """Write the weights ``[E]`` of feature j's columns where they belong in ``[K, d]`` and ``[A, d, d]``."""
         hinges = len(self.knots) if shape.bent else 0

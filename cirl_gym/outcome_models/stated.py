@@ -1,0 +1,101 @@
+"""What is known of an action's effect, as a user states it: ``"given raises potassium"``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+_NUMBER = r"([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_SIZE = re.compile(rf"^(.+)\s+{_NUMBER}\s+to\s+{_NUMBER}$")
+VERBS: Mapping[str, tuple[float, float]] = {
+    "raises": (0.0, math.inf),
+    "lowers": (-math.inf, 0.0),
+    "does not change": (0.0, 0.0),
+}
+FORMS = '"ACTION raises OUTCOME", "ACTION lowers OUTCOME", "ACTION does not change OUTCOME" or "ACTION OUTCOME +0.1 to +0.4"'
+
+EffectBounds: TypeAlias = tuple[str, str, float, float]
+"""Name of an action, name of a feature, least and largest effect on the next value, raw units."""
+
+
+@dataclass(frozen=True)
+class StatedEffect:
+    """An effect on the next value of an outcome, against the first action, that is said to lie in a range.
+
+    Raises:
+        ValueError: the range is upside down or not a number.
+    """
+
+    text: str
+    """As the user wrote it."""
+    action: str
+    """Name of the action."""
+    outcome: str
+    """Name of the outcome or the observed feature."""
+    low: float
+    """Least effect, raw units; minus infinity: none."""
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ValueError(f"effect {self.text!r}: {self.low:g} is above {self.high:g}")
+
+    @property
+    def bounds(self) -> EffectBounds:
+        """What a law that is held to it has to keep."""
+        return self.action, self.outcome, self.low, self.high
+
+    def contradicted(self, estimate: float, interval: tuple[float, float] | None) -> bool:
+        """Whether an estimated effect has the other sign, or an interval that shares nothing with the stated range.
+
+        What is said of a sign concerns the estimate itself: plans are searched with it.
+        """
+        if math.isinf(self.low) or math.isinf(self.high):
+            return not self.low <= estimate <= self.high
+        low, high = (estimate, estimate) if interval is None else interval
+        return high < self.low or low > self.high
+
+
+def read_effect(text: str, action_names: Sequence[str], outcomes: Sequence[str], column: str = "") -> StatedEffect:
+    """Read one statement.
+
+    Args:
+        text: in one of the forms :data:`FORMS`.
+        action_names: the actions; the first is the one that others are compared with.
+        outcomes: names of outcomes and observed features.
+        column: the action's column, which stands for the second of two actions.
+
+    Raises:
+        ValueError: it has none of the forms, or names no action but the first, or no outcome.
+    """
+    subject, low, high = _taken_apart(text)
+    names = {f"{column}={name}": name for name in action_names if column} | {name: name for name in action_names}
+    if column and len(action_names) == 2:
+        names = {column: action_names[1], **names}
+    for name in sorted(names, key=len, reverse=True):
+        rest = subject.removeprefix(name)
+        if rest == subject or not rest.startswith(" "):
+            continue
+        outcome = rest.strip()
+        if names[name] == action_names[0]:
+            others = ", ".join(action_names[1:])
+            raise ValueError(f"effect {text!r}: effects are of other actions against {name!r}; name one of {others}")
+        if outcome not in outcomes:
+            raise ValueError(f"effect {text!r}: {outcome!r} is no outcome nor feature; there are {', '.join(outcomes)}")
+        return StatedEffect(text, names[name], outcome, low, high)
+    raise ValueError(f"effect {text!r} begins with no action; the actions are {', '.join(names)}")
+
+
+def _taken_apart(text: str) -> tuple[str, float, float]:
+    """Action and outcome with a blank between, and the range."""
+    stripped = text.strip().replace("\N{MINUS SIGN}", "-")
+    for verb, (low, high) in VERBS.items():
+        if f" {verb} " in stripped:
+            return stripped.replace(f" {verb} ", " ", 1), low, high
+    sized = _SIZE.match(stripped)
+    if sized is None:
+        raise ValueError(f"effect {text!r} must be {FORMS}")
+    return sized[1], float(sized[2]), float(sized[3])
