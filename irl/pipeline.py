@@ -313,8 +313,8 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
 def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> list[CrossFit]:
     """Worlds for each part of the patients, fitted to the others, as often as is asked for; none where that is not.
 
-    Where the chosen model is a linear law, these are laws of the same order and terms, and the agent's network guides the search
-    for plans in them. Else each has an agent of its own.
+    Where the chosen model is a law alone, they are laws of the same order and terms, and the agent's network guides the
+    search for plans in them. Else each has an agent of its own.
     """
     config, everyone, stored = study.config, study.everyone, study.stored
     if everyone is None or not config.folds:

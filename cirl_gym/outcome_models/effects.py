@@ -1,4 +1,4 @@
-"""What an action changes: the effect on the next outcome and on the discounted sum to the end, beside plain differences.
+"""What an action changes: effects on the next outcome and on the discounted sum to the end, and plain differences.
 
 A weight is only as good as the effects that it rests on. The effect of an action is what the outcome model expects
 after it, minus what it expects after the reference action (the first) in the same history, averaged over histories. For

@@ -81,11 +81,10 @@ class LinearLaw:
         """Next observation ``[.., A, d]`` under every action for window rows ``[.., S]``."""
         common: FloatArray = rows.astype(np.float64) @ self.coefficients + self.intercept
         if self.terms is None:
-            every: FloatArray = common[..., None, :] + self.effects
-            return every
+            return np.asarray(common[..., None, :] + self.effects)
         newest = self.window.newest(rows).astype(np.float64)
-        every = (common + self.terms.bent(newest))[..., None, :] + self.effects + self.terms.moderated(newest)
-        return every
+        common = common + self.terms.bent(newest)
+        return np.asarray(common[..., None, :] + self.effects + self.terms.moderated(newest))
 
     def of_action(self, rows: npt.NDArray[np.floating], actions: IntArray) -> FloatArray:
         """Next observation ``[n, d]`` under one action ``[n]`` each, for window rows ``[n, S]``."""
@@ -136,7 +135,7 @@ def bounded_ridge(
     """
     curvature = design.T @ design / len(design)
     curvature[np.diag_indices_from(curvature)] += max(strength, 1e-8)
-    solved = np.linalg.solve(curvature, np.column_stack([design.T @ target / len(design), contrasts.T]))
+    solved: FloatArray = np.linalg.solve(curvature, np.column_stack([design.T @ target / len(design), contrasts.T]))
     free, reach = solved[:, 0], solved[:, 1:]
     unheld, spread = contrasts @ free, contrasts @ reach
     root: FloatArray = np.linalg.inv(np.linalg.cholesky(spread))
@@ -427,7 +426,8 @@ def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> Au
     free = [i for i in range(len(train.features)) if i not in known]
     names = tuple(train.features[i] for i in free)
     rows, held_out = (replace(batch, obs=batch.obs[..., free], features=names) for batch in (train, validation))
-    fit = fit_autoregression(rows, held_out, config)
+    shapes = tuple(config.shapes[i] for i in free) if config.shapes else ()
+    fit = fit_autoregression(rows, held_out, replace(config, shapes=shapes))
     lags, now = list(known), list(known.values())
     low, high = outcome_bounds(train)
     low[free], high[free] = fit.low, fit.high

@@ -33,12 +33,8 @@ def law_draws(law: LinearLaw, spec: OutcomeSpec, batch: Batch, n: int, rng: np.r
     """
     steps = batch.mask
     patients = np.unique(np.asarray(batch.groups), return_inverse=True)[1]
-    often = (
-        rng.multinomial(patients.max() + 1, np.full(patients.max() + 1, 1 / (patients.max() + 1)), size=n).astype(
-            np.float64
-        )
-        - 1.0
-    )
+    number = int(patients.max()) + 1
+    often = rng.multinomial(number, np.full(number, 1 / number), size=n).astype(np.float64) - 1.0
     rows = law.window.encode(batch)[:, :-1][steps].astype(np.float64)
     actions, levels = batch.actions[steps], batch.obs[:, :-1][steps].astype(np.float64)
     hot = (actions[:, None] == np.arange(law.window.n_actions)).astype(np.float64)

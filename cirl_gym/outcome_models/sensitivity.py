@@ -2,8 +2,8 @@
 
 After Cinelli and Hazlett (2020), "Making sense of sensitivity: extending omitted variable bias", J. R. Stat. Soc. B 82.
 The regression is the law's: the next value on the current and past observations and actions, bends of its own level
-among them, and on whether this action was taken, of all decisions with it or with the reference action. A cause that was
-not observed moves the effect by at most
+among them, and on whether this action was taken, of all decisions with it or with the reference action. A cause
+that was not observed moves the effect by at most
 
     standard error x sqrt(degrees of freedom) x sqrt(R2_y R2_a / (1 - R2_a)),
 

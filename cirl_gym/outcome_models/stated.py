@@ -15,7 +15,10 @@ VERBS: Mapping[str, tuple[float, float]] = {
     "lowers": (-math.inf, 0.0),
     "does not change": (0.0, 0.0),
 }
-FORMS = '"ACTION raises OUTCOME", "ACTION lowers OUTCOME", "ACTION does not change OUTCOME" or "ACTION OUTCOME +0.1 to +0.4"'
+FORMS = (
+    '"ACTION raises OUTCOME", "ACTION lowers OUTCOME", "ACTION does not change OUTCOME" or '
+    '"ACTION OUTCOME +0.1 to +0.4"'
+)
 
 EffectBounds: TypeAlias = tuple[str, str, float, float]
 """Name of an action, name of a feature, least and largest effect on the next value, raw units."""
