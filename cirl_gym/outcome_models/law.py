@@ -135,7 +135,9 @@ def bounded_ridge(
     """
     curvature = design.T @ design / len(design)
     curvature[np.diag_indices_from(curvature)] += max(strength, 1e-8)
-    solved: FloatArray = np.linalg.solve(curvature, np.column_stack([design.T @ target / len(design), contrasts.T]))
+    solved: FloatArray = np.asarray(
+        np.linalg.solve(curvature, np.column_stack([design.T @ target / len(design), contrasts.T])), dtype=np.float64
+    )
     free, reach = solved[:, 0], solved[:, 1:]
     unheld, spread = contrasts @ free, contrasts @ reach
     root: FloatArray = np.linalg.inv(np.linalg.cholesky(spread))
