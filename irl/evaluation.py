@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from msgspec.structs import replace as replaced
 from agents.policies.policy import ConstantPolicy, WithinRules
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
+from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.data.rollout import act_along, rollout
+from cirl_gym.outcome_models.effects import action_effects
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.sensitivity import sensitivities
 from cirl_gym.types import FloatArray, IntArray, Policy
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import (
@@ -34,12 +38,20 @@ from irl.checks.metrics import (
 )
 from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
-from irl.pipeline import Fit, Simulated, Study
+from irl.pipeline import Fit, Simulated, Study, with_everyone
 from irl.preferences.inference import judged_episodes
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import SamplerReport, sample_posterior
 from irl.result import result as records
 from irl.result import sentences
+from irl.result.effects import (
+    Effect,
+    action_labels,
+    contradiction_sentences,
+    found_effects,
+    held_sentences,
+    uninterpreted,
+)
 from irl.result.exchange import exchange_rates
 from irl.result.habits import found_habits
 from irl.result.result import Result
@@ -164,6 +176,8 @@ def judged(
     allowed = None if rules is None else records.AllowedActions.of([rule.name for rule in rules.rules], train)
     recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
     likelihood = _likelihood(study, found, test, chances)
+    effects = measured_effects(study, found, table)
+    unread = uninterpreted(effects, phi)
     word = sentences.verdict(likelihood, identified.not_identifiable, len(names))
     return Result(
         verdict=word,
@@ -198,8 +212,12 @@ def judged(
         kappa=records.Kappa(posterior.kappa_mean, posterior.kappa_interval),
         true_weights=None if truth is None else _numbers(truth),
         table=None if table is None else dict(table),
-        headline=headline(found, word, likelihood, met, truth, allowed),
-        exchange_rates=exchange_rates(phi, posterior.draws),
+        headline=headline(study, found, word, likelihood, met, effects=effects, truth=truth, allowed=allowed),
+        effects=effects,
+        uninterpreted=unread,
+        exchange_rates=tuple(
+            rate for rate in exchange_rates(phi, posterior.draws) if not {rate.one_more, rate.outcome} & set(unread)
+        ),
         simulated_habits=None if simulated is None else _simulated_habits(study, found, simulated),
         habits=found_habits(posterior.contexts, posterior.logits, found.pool.batch),
         stop=found.loop.stop,
@@ -218,6 +236,19 @@ def judged(
         allowed=allowed,
         mixture=recorded_mixture(found.mixture, found.loop),
     )
+
+
+def measured_effects(study: Study, found: Fit, table: Mapping[str, Any] | None = None) -> tuple[Effect, ...]:
+    """What every action changes by the outcome model: of a table, one that is fitted to all of its patients."""
+    model, rows = with_everyone(study, found.model.model)
+    phi, gamma = found.feature_map, found.agent.gamma
+    stated = {one.outcome for one in study.effects} - set(phi.features)
+    outcomes = (*phi.outcomes, *(read_outcome(name, phi.of) for name in phi.of if name in stated))
+    effects = action_effects(model, rows, outcomes, gamma, study.rng("drawn effects"), study.config.horizon)
+    names = action_labels(table, rows.action_names)
+    known = dict(zip(rows.action_names, names, strict=True))
+    said = [replace(one, action=known[one.action]) for one in study.effects]
+    return found_effects(effects, names, sensitivities(model, rows, outcomes), said)
 
 
 def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[records.LoopRound, ...]:
@@ -265,14 +296,18 @@ def _by_name(names: Sequence[str], low: FloatArray, high: FloatArray) -> dict[st
 
 
 def headline(
+    study: Study,
     found: Fit,
     word: sentences.Verdict,
     likelihood: records.HeldOutLikelihood,
     met: records.Accuracy,
+    *,
+    effects: Sequence[Effect] = (),
     truth: FloatArray | None = None,
     allowed: records.AllowedActions | None = None,
 ) -> tuple[str, ...]:
-    """The verdict, the finding and what limits it, one sentence each."""
+    """The verdict, the finding and what limits it, one sentence each; what contradicts what is known comes first."""
+    unread = uninterpreted(effects, found.feature_map)
     names, posterior = found.feature_map.features, found.posterior
     habits, meant = bool(posterior.contexts.names), sentences.weights_mean_something(word)
     true = []
@@ -289,11 +324,13 @@ def headline(
             *sentences.window_sentences(names, found.windows),
         )
     return (
+        *contradiction_sentences(effects),
         sentences.verdict_sentence(word),
         *sentences.added_sentences(word, likelihood, habits),
         *sentences.verdict_sentences(
-            names, lambda i: sentences.per(found.feature_map, i), word, posterior, found.identified
+            names, lambda i: sentences.per(found.feature_map, i), word, posterior, found.identified, unread
         ),
+        *held_sentences(study.effects, bool(study.config.outcome.autoregression.effects)),
         *sentences.sampler_sentences(posterior.sampler),
         *told,
         *sentences.seen_sentences(found.feature_map),

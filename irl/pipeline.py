@@ -31,6 +31,7 @@ from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.outcome_models.known import law_alone
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.model import EnsembleModel
+from cirl_gym.outcome_models.stated import StatedEffect
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.quality import quality_control
@@ -91,6 +92,8 @@ class Study:
     """The episodes of all patients, held out or not, for cross-fitting (``config.folds``)."""
     model: FittedOutcomeModel | None = None
     """Taken as it is in place of step 4's, for a control run; None: learnt."""
+    effects: tuple[StatedEffect, ...] = ()
+    """What is known of effects of actions; the outcome model is only held to what ``config.outcome`` names."""
 
     def rng(self, name: str) -> np.random.Generator:
         """The random stream of a stage (:data:`STREAMS`), from its beginning."""
@@ -158,6 +161,8 @@ STREAMS = {
     "habits": ("habits", 0),
     "folds": ("folds", 0),
     "held-out decisions": ("folds", 1),
+    "effects": ("effects", 0),
+    "drawn effects": ("effects", 1),
 }
 """Random streams by name: the part of a run and the place in it that, with the seed, decide their numbers."""
 
@@ -322,12 +327,7 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
     rng, horizon = study.rng("folds"), config.horizon or everyone.horizon
     judged = judged_episodes(everyone, config.posterior.decisions, rng)
     law, done = law_alone(chosen), itertools.count(1)
-    kind: Kind = config.model if law is None else "ar"
-    # Patients are drawn anew by every repetition: members of an ensemble would be the same once more.
-    how = replace(_outcome(study), members=1, bootstrap=False)
-    if law is not None:
-        order, shapes = law.window.order, law.shapes
-        how = replace(how, autoregression=replace(how.autoregression, min_order=order, max_order=order, shapes=shapes))
+    kind, how = _like(study, chosen)
 
     def solve(repeat: int, number: int, train: Batch, validation: Batch) -> SuccessorAgent:
         fitting, solving = fold_streams(study.seed, repeat, number)
@@ -348,6 +348,29 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
         repeats = range(config.repeats)
         how_divided = (everyone, judged, config.folds, rng)
         return [cross_fit(*how_divided, partial(solve, repeat), drawn=repeat > 0) for repeat in repeats]
+
+
+def _like(study: Study, chosen: OutcomeModel) -> tuple[Kind, OutcomeModelConfig]:
+    """How the chosen model is fitted to other patients: a law alone with its order and terms."""
+    # Patients are drawn anew by every repetition: members of an ensemble would be the same once more.
+    how, law = replace(_outcome(study), members=1, bootstrap=False), law_alone(chosen)
+    if law is None:
+        return study.config.model, how
+    order, own = law.window.order, how.autoregression
+    return "ar", replace(how, autoregression=replace(own, min_order=order, max_order=order, shapes=law.shapes))
+
+
+def with_everyone(study: Study, chosen: OutcomeModel) -> tuple[OutcomeModel, Batch]:
+    """The chosen law fitted to all patients, and their episodes; what is no law alone, and what it was fitted to.
+
+    What an action does is best told from everyone: no decision is judged by it.
+    """
+    if study.everyone is None or law_alone(chosen) is None:
+        return chosen, study.train
+    kind, how = _like(study, chosen)
+    horizon = study.config.horizon or study.everyone.horizon
+    everyone, validation = (batch.with_early_ends(horizon) for batch in (study.everyone, study.validation))
+    return fit_outcome_model(kind, everyone, validation, how, study.rng("effects")).model, everyone
 
 
 def _outcome(study: Study) -> OutcomeModelConfig:

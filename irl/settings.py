@@ -224,6 +224,10 @@ class ExplainConfig:
     outcomes: tuple[str, ...] = ()
     """What is weighed: features, or what is computed of them (:mod:`cirl_gym.data.outcomes`), in its one spelling. The
     other features are only seen and predicted. Default: all features that are not static."""
+    effects: tuple[str, ...] = ()
+    """What is known of effects (:mod:`cirl_gym.outcome_models.stated`)."""
+    enforce_effects: bool = False
+    """Whether the outcome model is held to them; if not, a contradiction is only said."""
 
     def __post_init__(self) -> None:
         outcomes = chosen_outcomes(self.columns, self.outcomes)
@@ -238,6 +242,8 @@ class ExplainConfig:
             )
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, got {self.seed}")
+        if self.enforce_effects and not self.effects:
+            raise ValueError("--enforce-effects: there is nothing to enforce; state an effect by --effect")
         for name, sign in self.signs.items():
             if name not in outcomes or sign not in (-1, 1):
                 raise ValueError(f"signs: {name!r} must be an outcome and its sign -1 or +1, got {sign!r}")

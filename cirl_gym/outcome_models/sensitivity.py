@@ -13,13 +13,21 @@ covariates, all numbers of one feature together, say how strong such a cause can
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.known import known_in, without
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcomes import KnownOutcome, OutcomeFeature
+from cirl_gym.outcome_models.known import KnowingModel
 from cirl_gym.outcome_models.law import LinearLaw
-from cirl_gym.outcome_models.terms import Shape, TermColumns, chosen_rows
+from cirl_gym.outcome_models.masked import without_rules
+from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
+from cirl_gym.outcome_models.terms import chosen_rows
 from cirl_gym.types import FloatArray, IntArray
 
 
@@ -38,37 +46,79 @@ class Sensitivity:
     """With this action or the reference action."""
 
 
-def sensitivity(law: LinearLaw, batch: Batch, action: int, feature: int) -> Sensitivity | None:
-    """Sensitivity of the effect of an action, against the first, on one feature; None where it cannot be told.
+def sensitivities(
+    model: OutcomeModel, batch: Batch, outcomes: Sequence[OutcomeFeature]
+) -> dict[tuple[int, str], Sensitivity]:
+    """Sensitivity of every effect against the first action, by number of the action and name of the outcome.
+
+    That of a computed outcome is that of the first feature that it is read from. What is known of the action, and what
+    cannot be told, is left out; without a law there is none.
 
     Args:
-        law: order and bends of the regression.
+        model: whose law says order and bends of the regression.
         batch: the episodes; of many, some whole patients.
-        action: a number above 0.
-        feature: number of the feature.
+        outcomes: what is weighed.
     """
-    steps = batch.mask
-    patients = np.unique(np.asarray(batch.groups), return_inverse=True)[1][np.nonzero(steps)[0]]
-    rows, _ = chosen_rows(patients)
-    rows = rows[np.isin(batch.actions[steps][rows], (0, action))]
-    taken = (batch.actions[steps][rows] == action).astype(np.float64)
-    window = law.window.encode(batch)[:, :-1][steps][rows].astype(np.float64)
-    levels, outcome = batch.obs[:, :-1][steps][rows].astype(np.float64), batch.next_obs[steps][rows, feature]
-    d, order = law.window.n_features, law.window.order
-    owner = np.concatenate([np.tile(np.arange(d), order), np.full(law.window.size - order * d, -1)])
-    if law.terms is not None:
-        bent = Shape(law.shapes[feature].bent)
-        hinges = TermColumns(levels, batch.actions[steps][rows], law.window.n_actions, law.terms.knots).of(
-            feature, bent
+    known = known_in(batch)
+    rows = without(batch, known) if known else batch
+    inner = without_rules(model)
+    inner = inner.model if isinstance(inner, KnowingModel) else inner
+    inner = inner.members[0] if isinstance(inner, EnsembleModel) else inner
+    if not isinstance(inner, LearnedModel):
+        return {}
+    found = {}
+    for action in range(1, rows.n_actions):
+        regression = _Regression.of(inner.law, rows, action)
+        for outcome in outcomes:
+            if not isinstance(outcome, KnownOutcome):
+                one = regression.sensitivity(rows.features.index(outcome.columns[0]))
+                if one is not None:
+                    found[action, outcome.name] = one
+    return found
+
+
+@dataclass(frozen=True)
+class _Regression:
+    """Columns of the regressions of one action, for decisions with it or with the first."""
+
+    law: LinearLaw
+    features: tuple[str, ...]
+    covariates: FloatArray
+    owner: IntArray
+    levels: FloatArray
+    taken: FloatArray
+    outcomes: FloatArray
+
+    @classmethod
+    def of(cls, law: LinearLaw, batch: Batch, action: int) -> _Regression:
+        steps = batch.mask
+        patients = np.unique(np.asarray(batch.groups), return_inverse=True)[1][np.nonzero(steps)[0]]
+        rows, _ = chosen_rows(patients)
+        rows = rows[np.isin(batch.actions[steps][rows], (0, action))]
+        d, order = law.window.n_features, law.window.order
+        return cls(
+            law,
+            batch.features,
+            law.window.encode(batch)[:, :-1][steps][rows].astype(np.float64),
+            np.concatenate([np.tile(np.arange(d), order), np.full(law.window.size - order * d, -1)]),
+            batch.obs[:, :-1][steps][rows].astype(np.float64),
+            (batch.actions[steps][rows] == action).astype(np.float64),
+            batch.next_obs[steps][rows].astype(np.float64),
         )
-        window, owner = np.concatenate([window, hinges], axis=1), np.append(owner, np.full(hinges.shape[1], feature))
-    return sensitivity_of(window, owner, taken, outcome.astype(np.float64), batch.features)
+
+    def sensitivity(self, feature: int) -> Sensitivity | None:
+        covariates, owner = self.covariates, self.owner
+        if self.law.terms is not None and self.law.shapes[feature].bent:
+            hinges = np.maximum(self.levels[:, feature, None] - self.law.terms.knots[:, feature], 0.0)
+            covariates = np.concatenate([covariates, hinges], axis=1)
+            owner = np.append(owner, np.full(hinges.shape[1], feature))
+        return sensitivity_of(covariates, owner, self.taken, self.outcomes[:, feature], self.features)
 
 
 def sensitivity_of(
     covariates: FloatArray, owner: IntArray, taken: FloatArray, outcome: FloatArray, features: tuple[str, ...]
 ) -> Sensitivity | None:
-    """The same from a regression's arrays.
+    """The same from a regression's arrays; None where the action cannot be told from the covariates, or nothing varies.
 
     Args:
         covariates: ``[n, F]``.
@@ -77,66 +127,71 @@ def sensitivity_of(
         outcome: ``[n]``.
         features: names.
     """
-    kept = _independent(covariates)
-    covariates, owner = covariates[:, kept], owner[kept]
-    freedom = len(taken) - covariates.shape[1] - 2
-    left = _left_over(covariates, taken)
-    if freedom < 1 or left @ left <= 1e-9 * len(taken):
+    if len(taken) < covariates.shape[1] + 3:
         return None
-    rest = _left_over(covariates, outcome)
-    effect = float(left @ rest / (left @ left))
-    noise = rest - effect * left
-    if noise @ noise <= 0:
+    every = np.column_stack([covariates, taken, outcome])
+    centred = every - every.mean(axis=0)
+    spread = np.sqrt((centred**2).mean(axis=0))
+    if min(spread[-2:]) <= 1e-9 * max(abs(outcome).max(), 1.0):
         return None
-    error = float(np.sqrt(noise @ noise / freedom / (left @ left)))
-    strength = effect**2 / error**2 / freedom
+    varies = spread > 1e-9 * np.maximum(np.abs(every).max(axis=0), 1.0)
+    gram = np.where(varies, centred / np.where(varies, spread, 1.0), 0.0)
+    gram = gram.T @ gram / len(taken)
+    freedom = len(taken) - int(varies.sum())
+    of_action, between, of_outcome = _left_over(gram, np.ones(len(owner), dtype=bool))
+    noise = of_outcome - between**2 / max(of_action, 1e-12)
+    if of_action <= 1e-6 or noise <= 1e-9 or freedom < 1:
+        return None
+    unit = spread[-1] / spread[-2]
+    error = unit * float(np.sqrt(noise / of_action / freedom))
     moved = {}
     for number in np.unique(owner[owner >= 0]):
-        others = covariates[:, owner != number]
-        of_action = _share(_left_over(others, taken), left)
-        both = np.column_stack([others, taken])
-        of_outcome = _share(_left_over(both, outcome), noise)
-        moved[features[number]] = _moved(of_action, of_outcome, error, freedom)
+        action_before, both_before, outcome_before = _left_over(gram, owner != number)
+        noise_before = outcome_before - both_before**2 / action_before
+        shares = [
+            max(1.0 - after / before, 0.0) for after, before in ((of_action, action_before), (noise, noise_before))
+        ]
+        moved[features[number]] = most_moved(shares[0], shares[1], error, freedom)
     if not moved:
         return None
     strongest = max(moved, key=lambda name: moved[name])
-    robustness = (np.sqrt(strength**2 + 4 * strength) - strength) / 2
-    return Sensitivity(float(robustness), strongest, moved[strongest], len(taken))
+    effect = unit * between / of_action
+    return Sensitivity(robustness_value(effect / error, freedom), strongest, moved[strongest], len(taken))
 
 
-def _moved(of_action: float, of_outcome: float, error: float, freedom: int) -> float:
-    """Largest bias by a cause as strong as a covariate with these partial R2 (their equations for k = 1)."""
+def robustness_value(t: float, freedom: int) -> float:
+    """Share of what is left of both that brings an effect of that many standard errors to 0 (their equation 20)."""
+    strength = t**2 / freedom
+    return float((np.sqrt(strength**2 + 4 * strength) - strength) / 2)
+
+
+def most_moved(of_action: float, of_outcome: float, error: float, freedom: int) -> float:
+    """Largest bias by a cause as strong as a covariate with these partial R2 (their equations for k = 1).
+
+    Infinite where so strong a cause would leave nothing of the action.
+
+    Args:
+        of_action: share of what is left of the action that the covariate explains.
+        of_outcome: share of what is left of the outcome, the action among what is known.
+        error: standard error of the effect.
+        freedom: degrees of freedom.
+    """
     if of_action >= 0.5:
-        # As strong a cause as this would leave nothing of the action.
         return np.inf
     share_of_action = of_action / (1 - of_action)
-    between = of_action**2 / (1 - of_action) ** 2
-    if between >= 1:
-        return np.inf
+    between = share_of_action**2
     scale = (1 + np.sqrt(between)) / np.sqrt(1 - between)
     share_of_outcome = min(scale**2 * of_outcome / max(1 - of_outcome, 1e-12), 1.0)
     return float(error * np.sqrt(freedom * share_of_outcome * share_of_action / (1 - share_of_action)))
 
 
-def _independent(columns: FloatArray) -> IntArray:
-    """Columns that vary, one of those that are the same."""
-    spread = columns.std(axis=0)
-    varies = np.flatnonzero(spread > 1e-9 * np.maximum(np.abs(columns).max(axis=0), 1.0))
-    scaled = (columns[:, varies] - columns[:, varies].mean(axis=0)) / spread[varies]
-    first = np.unique(np.round(scaled, 9), axis=1, return_index=True)[1]
-    found: IntArray = varies[np.sort(first)]
-    return found
-
-
-def _left_over(columns: FloatArray, target: FloatArray) -> FloatArray:
-    """What a regression on the columns and a constant leaves of the target."""
-    design = np.column_stack([np.ones(len(target)), columns])
-    spread = np.maximum(np.abs(design).max(axis=0), 1e-12)
-    solution = np.linalg.lstsq(design / spread, target, rcond=1e-10)[0]
-    rest: FloatArray = target - design / spread @ solution
-    return rest
-
-
-def _share(without: FloatArray, with_it: FloatArray) -> float:
-    """Partial R2: the share of what is left without a covariate that is gone with it."""
-    return max(1.0 - float(with_it @ with_it) / float(without @ without), 0.0)
+def _left_over(gram: FloatArray, given: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
+    """What is left of the variances and the covariance of the last two columns, given some of the others."""
+    known = np.flatnonzero(given)
+    last = np.arange(len(gram) - 2, len(gram))
+    inside = gram[np.ix_(known, known)].copy()
+    # Columns that say the same (an observation before the first) share their weight.
+    inside[np.diag_indices_from(inside)] += 1e-9
+    across = gram[np.ix_(known, last)]
+    rest = gram[np.ix_(last, last)] - across.T @ np.linalg.solve(inside, across)
+    return float(rest[0, 0]), float(rest[0, 1]), float(rest[1, 1])

@@ -18,6 +18,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import PREVIOUS
 from cirl_gym.data.known import known_names
 from cirl_gym.data.outcomes import changing, read_outcome
+from cirl_gym.outcome_models.stated import StatedEffect, read_effect
 from cirl_gym.tables.read import prepare_table
 from irl.commands.options import DemoOptions, ExplainOptions, fit_config
 from irl.evaluation import judged
@@ -27,7 +28,7 @@ from irl.report.run import report_of
 from irl.report.section import render, show
 from irl.result.result import Result, installed_versions
 from irl.run import Run
-from irl.settings import DemoConfig, ExplainConfig, chosen_outcomes
+from irl.settings import DemoConfig, ExplainConfig, FitConfig, chosen_outcomes
 from irl.stages import stages
 from irl.stored_stages import identity_of, remove, unfinished
 
@@ -52,7 +53,8 @@ def command(options: DemoOptions | ExplainOptions) -> None:
     frame, columns, how = options.columns.read(options.table, [name for name in chosen.habit if name != PREVIOUS])
     outcomes = chosen_outcomes(columns, options.outcomes)
     signs = known_signs(outcomes, options.lower_is_better, options.sign)
-    asked = ExplainConfig(columns, how, signs, options.seed, chosen, options.outcomes)
+    stated = (options.effect, options.enforce_effects)
+    asked = ExplainConfig(columns, how, signs, options.seed, chosen, options.outcomes, *stated)
     if options.fresh:
         remove(options.out)
     explain(frame, asked, options.out)
@@ -129,10 +131,47 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     # A fold needs a few patients to be judged and a few to learn from.
     folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
+    effects = stated_effects(config, feature_map, table.train.action_names)
+    if config.enforce_effects:
+        how = held_to(how, effects, table.train.features)
     with stages(7 + how.more_stages) as shown, unfinished(out, identity, shown) as stored:
-        study = Study(table.train, table.validation, feature_map, signs, how, config.seed, shown, stored, everyone)
+        study = Study(
+            table.train, table.validation, feature_map, signs, how, config.seed, shown, stored, everyone, None, effects
+        )
         found, result = _explained(study, table.test, asked, table=table.report.as_dict())
     return _written(run, study, found, result, table.test)
+
+
+def stated_effects(config: ExplainConfig, phi: FeatureMap, action_names: Sequence[str]) -> tuple[StatedEffect, ...]:
+    """What ``--effect`` says, by the table's names.
+
+    Raises:
+        ValueError: an entry cannot be read, names what is not there, or says more of an effect that another speaks of.
+    """
+    column = config.columns.actions[0] if len(config.columns.actions) == 1 else ""
+    names = tuple(dict.fromkeys((*phi.features, *phi.of)))
+    read: dict[tuple[str, str], StatedEffect] = {}
+    for text in config.effects:
+        one = read_effect(text, action_names, names, column)
+        if (one.action, one.outcome) in read:
+            raise ValueError(f"--effect: {text!r} and {read[one.action, one.outcome].text!r} are of the same effect")
+        read[one.action, one.outcome] = one
+    return tuple(read.values())
+
+
+def held_to(config: FitConfig, effects: Sequence[StatedEffect], observed: Sequence[str]) -> FitConfig:
+    """The configuration of a fit whose outcome model, a law alone, is held to effects.
+
+    Raises:
+        ValueError: an effect is on what is computed of features, and not on one that is observed.
+    """
+    for one in effects:
+        if one.outcome not in observed:
+            raise ValueError(
+                f"--enforce-effects: {one.outcome!r} is computed; state the effect of what it is computed of"
+            )
+    law = replace(config.outcome.autoregression, effects=tuple(one.bounds for one in effects))
+    return replace(config, model="ar", outcome=replace(config.outcome, autoregression=law))
 
 
 def _explained(study: Study, test: Batch, asked: dict[str, Any], **known: Any) -> tuple[Fit, Result]:

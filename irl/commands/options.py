@@ -253,6 +253,12 @@ class ExplainOptions:
     forbid: tuple[str, ...] = ()
     """What the experts could not do: "ACTION when CONDITION" or "ACTION unless CONDITION", each a text of its
     own. Conditions: Above(NAME, 3), Below(NAME, 3), Outside(NAME, 3, 4), After(ACTION), joined by and."""
+    effect: tuple[str, ...] = ()
+    """What is known of an action's effect on the next value, each a text of its own: "ACTION raises NAME", "ACTION
+    lowers NAME", "ACTION does not change NAME" or "ACTION NAME +0.1 to +0.4". Where the outcome model contradicts it,
+    that is said first, and no weight that rests on it is interpreted."""
+    enforce_effects: bool = False
+    """Hold the outcome model to the effects that are stated (by --effect)."""
     seed: int = 0
     """Everything that is drawn."""
     quick: bool = False

@@ -21,6 +21,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.types import FloatArray
 from irl.report.section import percent, signed
+from irl.result.effects import Effect
 from irl.result.result import Accuracy, AgreementOverTime, HeldOutLikelihood, Result
 
 # Colours by Okabe and Ito (the yellow ones darkened), which people with every kind of colour vision can tell apart;
@@ -183,31 +184,34 @@ def _inline(document: str, name: str, label: str) -> str:
 
 
 def weights_svg(result: Result) -> str:
-    """Weights with their 90 % intervals and the identified set, the truth beside them where it is known."""
+    """Weights that may be read, their 90 % intervals, identified set, and the truth where it is known."""
+    place = [i for i, name in enumerate(result.features) if name not in result.uninterpreted]
+    names, weights = [result.features[i] for i in place], [result.weights[i] for i in place]
 
     def draw(axes: Axes) -> None:
-        rows = np.arange(len(result.features))
-        for row, name in enumerate(result.features):
+        rows = np.arange(len(names))
+        for row, name in enumerate(names):
             low, high = result.identified_set.ranges[name]
             axes.barh(row, high - low, left=low, height=0.56, color=BAND, label="explains equally well")
             axes.plot(result.intervals[name], [row, row], color=BLUE, lw=2.5, label="90 % interval")
-        axes.plot(result.weights, rows, "o", color=BLUE, ms=7, label="weight")
-        if result.true_weights is not None:
-            axes.plot(result.true_weights, rows, "D", ms=9, mec=ORANGE, mfc="none", mew=1.8, label="truth")
+        axes.plot(weights, rows, "o", color=BLUE, ms=7, label="weight")
+        truth = [result.true_weights[i] for i in place] if result.true_weights else []
+        if truth:
+            axes.plot(truth, rows, "D", ms=9, mec=ORANGE, mfc="none", mew=1.8, label="truth")
         axes.axvline(0, color="black", lw=0.8)
-        axes.set_yticks(rows, [fold_name(name, 24) for name in result.features])
+        axes.set_yticks(rows, [fold_name(name, 24) for name in names])
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        spans = [*result.intervals.values(), *result.identified_set.ranges.values()]
-        ends = [0.0, *result.weights, *(result.true_weights or ()), *(end for span in spans for end in span)]
+        spans = [found[name] for found in (result.intervals, result.identified_set.ranges) for name in names]
+        ends = [0.0, *weights, *truth, *(end for span in spans for end in span)]
         pad = 0.05 * (max(ends) - min(ends))
         axes.set_xlim(min(ends) - pad, max(ends) + pad)
         axes.set_xlabel("weight")
 
     label = "Weights: " + "; ".join(
         f"{name} {weight:.2f} ({result.intervals[name][0]:.2f} to {result.intervals[name][1]:.2f})"
-        for name, weight in zip(result.features, result.weights, strict=True)
+        for name, weight in zip(names, weights, strict=True)
     )
-    return svg("weights", label, 1.0 + 0.42 * len(result.features), draw, grid="x")
+    return svg("weights", label, 1.0 + 0.42 * len(names), draw, grid="x")
 
 
 def margins_svg(result: Result) -> str:
@@ -343,6 +347,24 @@ def agreement_svg(over_time: AgreementOverTime) -> str:
         sharex=True,
         height_ratios=(3, 1),
     )
+
+
+def effect_svg(effect: Effect, number: int) -> str:
+    """One action's effect on the next value, by the current level; ``number`` tells the page's pictures apart."""
+    middles = [sum(part.level) / 2 for part in effect.by_level]
+    values = [part.effect for part in effect.by_level]
+    ends = [part.interval or (part.effect, part.effect) for part in effect.by_level]
+    spread = np.array([[max(v - a, 0), max(b - v, 0)] for v, (a, b) in zip(values, ends, strict=True)]).T
+
+    def draw(axes: Axes) -> None:
+        axes.axhline(0, color=GREY, lw=1)
+        axes.errorbar(middles, values, yerr=spread, color=BLUE, marker="o", lw=1.6, capsize=4)
+        axes.set_xlabel("current level")
+        axes.set_ylabel("effect on the next value")
+        axes.set_title(fold_name(f"{effect.action} on {effect.outcome}", 60, 1), fontsize=10)
+
+    said = ", ".join(f"{value:+.3g} near {middle:.4g}" for value, middle in zip(values, middles, strict=True))
+    return svg(f"effect{number}", f"Effect of {effect.action} on {effect.outcome} by level: {said}", 2.4, draw)
 
 
 def regret_svg(result: Result) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cirl_gym.data.habits import NONE_YET, PREVIOUS
 from irl.report.section import Details, Rows, Section, Table, explained, percent, signed, span
+from irl.result.effects import action_labels
 from irl.result.habits import HabitContext, HabitLevel
 from irl.result.result import Result
 
@@ -20,7 +21,7 @@ def habits_section(result: Result) -> Section | None:
     found = result.habits
     if found is None:
         return None
-    names = _actions(result)
+    names = action_labels(result.table, found.actions)
     rows: Rows = []
     logits: Rows = []
     for context in found.contexts:
@@ -54,15 +55,6 @@ def habits_section(result: Result) -> Section | None:
     short = Table(table.title, ["situation", "decisions", "chosen by habit alone", "in fact"], rows[:_SHOWN])
     more = [] if len(rows) <= _SHOWN else [f"And {len(rows) - _SHOWN} more situations on the page."]
     return Section("habits", "Habits beside preferences", page, (short, *more))
-
-
-def _actions(result: Result) -> list[str]:
-    """Names of actions that say what they are of: ``antibiotic 1``, where a table's column has a value alone."""
-    assert result.habits is not None
-    known = (result.table or {}).get("actions")
-    if not isinstance(known, Sequence) or len(known) != len(result.habits.actions):
-        return list(result.habits.actions)
-    return [", ".join(f"{column} {value}" for column, value in one.items()) for one in known]
 
 
 def _situation(context: HabitContext, level: HabitLevel, names: dict[str, str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from irl.preferences.samplers import EFFECTIVE, R_HAT
 from irl.report import drawing
 from irl.report.decisions import decisions_sections
+from irl.report.effects import effects_section
 from irl.report.habits import habits_section
 from irl.report.section import (
     Details,
@@ -52,7 +53,16 @@ def report_of(result: Result, what_if: drawing.WhatIf | None = None, folder: Pat
     decisions = decisions_sections(result)
     known = [habits_section(result), simulated_habits_section(result)]
     what_if_too = [] if what_if is None else [_what_if(what_if)]
-    sections = [*first, *known, *decisions, _returns(result), *last, *what_if_too, _run(result, folder)]
+    sections = [
+        effects_section(result),
+        *first,
+        *known,
+        *decisions,
+        _returns(result),
+        *last,
+        *what_if_too,
+        _run(result, folder),
+    ]
     verdict, *headline = result.headline or (result.verdict,)
     return Report(TITLE, tuple(headline), tuple(one for one in sections if one is not None), verdict)
 

@@ -67,8 +67,13 @@ def _weights(result: Result) -> Section:
         "Weights",
         {
             "feature": result.features,
-            "weight": map(signed, result.weights),
-            "90 % interval": (span(result.intervals[name]) for name in result.features),
+            "weight": (
+                "not interpreted" if name in result.uninterpreted else signed(weight)
+                for name, weight in zip(result.features, result.weights, strict=True)
+            ),
+            "90 % interval": (
+                "" if name in result.uninterpreted else span(result.intervals[name]) for name in result.features
+            ),
             "explains equally well": (span(result.identified_set.ranges[name]) for name in result.features),
             "truth": map(signed, result.true_weights) if result.true_weights else None,
         },
@@ -97,10 +102,14 @@ def _weights(result: Result) -> Section:
         "moved the experts outside the table. The intervals cover the chance of which patients and decisions were "
         f"seen, {cover}."
     )
-    page: list[Part] = [Picture(partial(drawing.weights_svg, result)), explained(shows, read, cannot), weights]
+    page: list[Part] = [explained(shows, read, cannot), weights]
+    if len(result.uninterpreted) < len(result.features):
+        page.insert(0, Picture(partial(drawing.weights_svg, result)))
     unknown = tuple(result.identified_set.not_identifiable.items())
     if unknown:
         page += ["Not identifiable from these data:", Reasons(unknown)]
+    if result.uninterpreted:
+        page += ["Not interpreted:", Reasons(tuple(result.uninterpreted.items()))]
     if result.identified_set.profile:
         says = (
             "By how much the experts fall short of the best policy found, for every pair of weights: where the line is "

@@ -25,6 +25,7 @@ from irl.result.codec import (
     Some,
     require,
 )
+from irl.result.effects import Effect
 from irl.result.exchange import ExchangeRate
 from irl.result.habits import Habits
 from irl.result.simulated_habits import SimulatedHabits
@@ -472,6 +473,12 @@ class Result(Document, frozen=True, kw_only=True):
     """The mixture of found policies nearest to the experts; None in a run of an earlier version."""
     exchange_rates: tuple[ExchangeRate, ...] = ()
     """What makes up for one more step with an action that is weighed; empty where none is."""
+    effects: tuple[Effect, ...] = ()
+    """What every action changes in every outcome that is not known of the action; empty in a run of an earlier
+    version."""
+    uninterpreted: dict[str, str] = field(default_factory=dict)
+    """By outcome, why its weight may not be read though the verdict would let it
+    (:func:`irl.result.effects.uninterpreted`)."""
     habits: Habits | None = None
     """What was found of habits beside preferences; None where none were looked for."""
     simulated_habits: SimulatedHabits | None = None
@@ -488,6 +495,7 @@ class Result(Document, frozen=True, kw_only=True):
         for name, weight in zip(self.features, self.weights, strict=True):
             low, high = self.intervals[name]
             require(low <= weight <= high, f"the weight of {name}, {weight}, must lie in its interval")
+        require(set(self.uninterpreted) <= set(self.features), "uninterpreted must be of outcomes")
         unknown = set(self.identified_set.not_identifiable) - set(self.features)
         require(not unknown, f"identified_set.not_identifiable names no feature: {sorted(unknown)}")
         if self.returns is not None:

@@ -132,14 +132,21 @@ def verdict_sentences(
     word: Verdict,
     posterior: PosteriorResult,
     identified: IdentifiedSet,
+    uninterpreted: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """What was found and its limits, by the names of the d outcomes; ``per`` says what one unit of weight i is."""
-    reasons = [f"{name} cannot be judged: {reason}." for name, reason in identified.not_identifiable.items()]
+    """What was found and its limits, by the names of the d outcomes.
+
+    ``per`` says what one unit of weight i is, ``uninterpreted`` why some weights may not be read.
+    """
+    unread = {**(uninterpreted or {}), **identified.not_identifiable}
+    reasons = [f"{name} cannot be judged: {reason}." for name, reason in unread.items()]
     if not weights_mean_something(word):
         return reasons
     sentences = []
     w, low, high = posterior.median, posterior.low, posterior.high
-    order = [int(i) for i in np.argsort(-np.abs(w)) if names[i] not in identified.not_identifiable]
+    order = [int(i) for i in np.argsort(-np.abs(w)) if names[i] not in unread]
+    if not order:
+        return reasons
     clear = [i for i in order if low[i] * high[i] > 0 and min(abs(low[i]), abs(high[i])) > NOTHING]
     if clear:
         # A single number would claim more than a wide interval holds.
@@ -153,7 +160,7 @@ def verdict_sentences(
     if unclear := len(order) - len(clear):
         some = f"{unclear} of {len(order)} features" if clear else "each of the features"
         sentences.append(f"By the 90 % intervals, {some} may weigh nothing, or next to nothing ({NOTHING} or less).")
-    wide = [i for i in range(len(names)) if identified.high[i] - identified.low[i] > WIDE]
+    wide = [i for i in sorted(order) if identified.high[i] - identified.low[i] > WIDE]
     if wide:
         ranges = [f"{names[i]} {_signed(identified.low[i])} to {_signed(identified.high[i])}" for i in wide]
         # Of two weights one says it all.
