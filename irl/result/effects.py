@@ -50,7 +50,7 @@ class Effect(Record, frozen=True):
     """On the discounted sum to the end, if the action is taken once and the reference action from then on."""
     total_interval: Interval | None
     plain: float | None
-    """Mean change to the next row where the action was taken minus that where the reference was; None: not both were."""
+    """Mean change to the next row after the action minus that after the reference; None: one was never taken."""
     decisions: Count
     """How often the action was taken."""
     reference_decisions: Count
