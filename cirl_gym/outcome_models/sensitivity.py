@@ -35,6 +35,9 @@ from cirl_gym.types import FloatArray, IntArray
 class Sensitivity:
     """Of one action's effect on the next value of one feature."""
 
+    feature: str
+    effect: float
+    """By the regression, raw units."""
     robustness: float
     """Share of what is left of both, the action and the next value, that a cause would have to explain to bring the
     effect to 0 (their robustness value)."""
@@ -112,11 +115,16 @@ class _Regression:
             hinges = np.maximum(self.levels[:, feature, None] - self.law.terms.knots[:, feature], 0.0)
             covariates = np.concatenate([covariates, hinges], axis=1)
             owner = np.append(owner, np.full(hinges.shape[1], feature))
-        return sensitivity_of(covariates, owner, self.taken, self.outcomes[:, feature], self.features)
+        return sensitivity_of(covariates, owner, self.taken, self.outcomes[:, feature], self.features, feature)
 
 
 def sensitivity_of(
-    covariates: FloatArray, owner: IntArray, taken: FloatArray, outcome: FloatArray, features: tuple[str, ...]
+    covariates: FloatArray,
+    owner: IntArray,
+    taken: FloatArray,
+    outcome: FloatArray,
+    features: tuple[str, ...],
+    feature: int,
 ) -> Sensitivity | None:
     """The same from a regression's arrays; None where the action cannot be told from the covariates, or nothing varies.
 
@@ -126,6 +134,7 @@ def sensitivity_of(
         taken: ``[n]`` 1 where the action was taken, else 0.
         outcome: ``[n]``.
         features: names.
+        feature: number of the one that ``outcome`` is the next value of.
     """
     if len(taken) < covariates.shape[1] + 3:
         return None
@@ -155,8 +164,10 @@ def sensitivity_of(
     if not moved:
         return None
     strongest = max(moved, key=lambda name: moved[name])
-    effect = unit * between / of_action
-    return Sensitivity(robustness_value(effect / error, freedom), strongest, moved[strongest], len(taken))
+    effect, most = float(unit * between / of_action), moved[strongest]
+    return Sensitivity(
+        features[feature], effect, robustness_value(effect / error, freedom), strongest, most, len(taken)
+    )
 
 
 def robustness_value(t: float, freedom: int) -> float:

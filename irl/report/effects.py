@@ -45,7 +45,7 @@ def effects_section(result: Result) -> Section | None:
         says = "The effect on the next value, by the current level of what the outcome is read from."
         pictures = (Picture(partial(drawing.effect_svg, one, i)) for i, one in enumerate(curves[:_SHOWN]))
         page.append(Details("Where the effect differs by level", (says, *pictures, _by_level(curves))))
-    hidden = [one.sensitivity_sentence for one in order if one.sensitivity_sentence]
+    hidden = _sensitivities(order)
     page += [*hidden[:_SHOWN], *([Details("Of all effects", tuple(hidden[_SHOWN:]))] if hidden[_SHOWN:] else [])]
     if result.uninterpreted:
         page += ["Weights that are not interpreted:", Reasons(tuple(result.uninterpreted.items()))]
@@ -54,7 +54,7 @@ def effects_section(result: Result) -> Section | None:
     if order[_SHOWN:]:
         shown.append(f"And {len(order) - _SHOWN} more effects on the page.")
     shown += [f"Contradicts what is known: {_named(one)}, of which it is said that {one.stated}." for one in wrong]
-    shown += [one.sensitivity_sentence for one in known[:3] if one.sensitivity_sentence]
+    shown += _sensitivities(known)[:3]
     if result.table is not None:
         from cirl_gym.tables import NOT_CHECKED  # brings pandas
 
@@ -73,6 +73,11 @@ def _table(effects: Sequence[Effect]) -> Table:
         rows.append([*row, _estimated(one.total, one.total_interval), plain, counts, said])
     head = ["effect of", "on the next value (90 %)", "on the sum (90 %)", "plain difference", "decisions", ""]
     return Table("Effects of actions", head, rows)
+
+
+def _sensitivities(effects: Sequence[Effect]) -> list[str]:
+    """Each sentence once: outcomes that are read from one feature share it."""
+    return [said for said in dict.fromkeys(one.sensitivity_sentence for one in effects) if said]
 
 
 def _named(effect: Effect) -> str:

@@ -27,6 +27,10 @@ class LevelEffect(Record, frozen=True):
 class HiddenCause(Record, frozen=True):
     """How strong a cause that was not observed would have to be (:mod:`cirl_gym.outcome_models.sensitivity`)."""
 
+    feature: str
+    """The observed feature whose next value the effect is on, or the outcome is first read from."""
+    effect: float
+    """By the regression that this is read off, raw units of the feature."""
     robustness: Share
     """Share of what is left of both, action and next value, that it would have to explain to bring the effect to 0."""
     strongest: str
@@ -94,13 +98,13 @@ class Effect(Record, frozen=True):
             return ""
         cause = self.hidden
         start = (
-            f"{self.action} on {self.outcome}: a cause that was not observed would have to move the effect by "
-            f"{abs(self.next):.3g} to turn its sign, and with it that of the weight"
+            f"{self.action} on {cause.feature}: a cause that was not observed would have to move the effect by "
+            f"{abs(cause.effect):.3g} to turn its sign, and with it that of the weight"
         )
         strong = f"it would have to explain {100 * cause.robustness:.2g} % of what is left of both"
         if not cause.moved:
             return f"{start}; {strong}."
-        times = f"{abs(self.next) / cause.moved:.2g} times what one as strong as {cause.strongest} can move it"
+        times = f"{abs(cause.effect) / cause.moved:.2g} times what one as strong as {cause.strongest} can move it"
         return f"{start}: {times} ({strong})."
 
 
@@ -213,4 +217,4 @@ def _hidden(found: Sensitivity | None) -> HiddenCause | None:
     if found is None:
         return None
     moved = found.moved if np.isfinite(found.moved) else None
-    return HiddenCause(found.robustness, found.strongest, moved)
+    return HiddenCause(found.feature, found.effect, found.robustness, found.strongest, moved)
