@@ -70,7 +70,7 @@ class Explanation:
         told = [loop_note(self.rounds, self.stop)]
         dropped, networks = dropped_networks(self.model, self.kind)
         if dropped and dropped == networks:
-            told.append(f"its network ({self.kind}) did not improve on the linear law (ar), which predicts alone")
+            told.append(f"no network ({self.kind}) improved on the linear law (ar), which predicts alone")
         elif dropped:
             told.append(f"{dropped} of {networks} networks did not improve on the linear law")
         return Row(

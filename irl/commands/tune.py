@@ -112,7 +112,13 @@ def remarks(found: Tuning) -> list[str]:
         lines.append(f"{running} still running elsewhere, or lost there; not counted")
     if sum(counts.values()) < found.config.goal:
         lines.append(f"All {table.combinations} combinations have been tried; there are no more")
-    if all(row.accepted is False for row in rows if row.state == "finished"):
+    finished = [row for row in rows if row.state == "finished"]
+    if finished and not any(row.accepted or row.epochs for row in finished):
+        lines.append(
+            "Nothing foretells the linear law's errors on the validation episodes: no network was trained, and every "
+            "error is the law's"
+        )
+    elif all(row.accepted is False for row in finished):
         lines.append(
             "No network improved on the linear law: every error is the law's; the network that came closest is marked"
         )

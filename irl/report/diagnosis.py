@@ -113,7 +113,7 @@ def _of_treatment(found: Diagnosis) -> list[str]:
     known = found.propensity.true or found.propensity.estimated
     kind = "a true" if found.propensity.true else "an estimated"
     rare = sorted(zip(known.by_action, found.actions, strict=True), key=lambda one: -one[0])
-    which = ", ".join(f"{action} at {percent(share)}" for share, action in rare if share > 0)
+    which = ", ".join(f"action {action} at {percent(share)}" for share, action in rare if share > 0)
     named = f" ({which})" if which else ""
     sentences.append(
         f"At {percent(known.any)} of the steps some action had {kind} probability below {known.threshold:g}{named}: "
@@ -128,11 +128,11 @@ def _of_comparisons(actions: Sequence[str], sizes: Sequence[EffectiveSize]) -> l
     sentences = []
     for action, size in worst[:NAMED]:
         if size.inverse is None or size.overlap is None:
-            sentences.append(f"{action} and {actions[0]} cannot be compared: one of them never occurs.")
+            sentences.append(f"Actions {action} and {actions[0]} cannot be compared: one of them never occurs.")
         else:
             sentences.append(
-                f"The comparison of {action} with {actions[0]} rests on {size.compared:,} decisions, {size.taken:,} of "
-                f"them for {action}, worth {size.inverse:,.0f} under inverse propensity weights and "
+                f"The comparison of action {action} with action {actions[0]} rests on {size.compared:,} decisions, "
+                f"{size.taken:,} of them for {action}, worth {size.inverse:,.0f} under inverse propensity weights and "
                 f"{size.overlap:,.0f} where both were possible (overlap weights)."
             )
     return sentences

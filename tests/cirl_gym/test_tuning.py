@@ -145,14 +145,18 @@ class TestTrials:
         assert fits[0].calls == fits[1].calls
         assert course(runs[0]) != course(runs[2])
 
-    def test_among_equal_errors_the_network_that_came_closest_is_chosen(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("epochs", "said"), [(1, "No network improved on the linear law"), (0, "no network was trained")]
+    )
+    def test_among_equal_errors_the_network_that_came_closest_is_chosen(self, tmp_path, epochs, said):
         def law_is_not_improved_on(kind, train, validation, config, rng, progress=None, *, watch=None):
             loss = 1 + config.mb_h.training.learning_rate * config.mb_h.hidden
-            correction = {"kept": False, "validation_loss": loss, "epochs": 1}
+            correction = {"kept": False, "validation_loss": loss, "epochs": epochs}
             return FittedOutcomeModel(None, {"correction": correction, "factual": {"validation": {"pooled": 0.5}}}, 0.0)
 
         found = run(tmp_path / "study", law_is_not_improved_on)
         assert (found.best.value, found.best.accepted, found.best.choice) == (0.5, False, {"units": 1, "rate": 0.1})
+        assert said in " ".join(tune_command.remarks(found))
 
     def test_a_training_that_is_not_finite_is_an_answer(self, tmp_path):
         fit = Recorded(stop_at=1, error=NotFiniteError("the loss is nan"))

@@ -223,7 +223,7 @@ def test_networks_ensembles_and_three_actions_are_diagnosed(kind):
     assert render(report_of_diagnosis(found))
     said = " ".join(verdicts(found))
     assert said.count("rests on") == 2 + 1
-    assert "The comparison of low with no rests on " in said
+    assert "The comparison of action low with action no rests on " in said
     assert "RMSN" not in said
     weights = RowWeights(1.0, 0.5, 0.1, 7.0, 20, 1000)
     told = " ".join(verdicts(structs.replace(found, row_weights=(weights, weights))))
@@ -239,13 +239,16 @@ def test_the_action_that_lacks_overlap_is_named(of_table):
         found, actions=("wait", "give"), propensity=Propensity(estimated, found.propensity.quality, None)
     )
     said = " ".join(verdicts(lacking))
-    assert "At 30.0 % of the steps some action had an estimated probability below 0.05 (give at 30.0 %)" in said
-    assert "The comparison of give with wait rests on 400 decisions, 40 of them for give, worth 25 under" in said
+    assert "At 30.0 % of the steps some action had an estimated probability below 0.05 (action give at 30.0 %)" in said
+    assert (
+        "The comparison of action give with action wait rests on 400 decisions, 40 of them for give, worth 25 under"
+        in said
+    )
     assert "under inverse propensity weights and 111 where both were possible (overlap weights)." in said
     assert "25" in printed(report_of_diagnosis(lacking), width=200)
     never = replace(estimated, effective=(EffectiveSize(0, 400, None, None),))
     lacking = structs.replace(lacking, propensity=Propensity(never, found.propensity.quality, None))
-    assert "give and wait cannot be compared" in " ".join(verdicts(lacking))
+    assert "Actions give and wait cannot be compared" in " ".join(verdicts(lacking))
     assert render(report_of_diagnosis(lacking))
 
 
