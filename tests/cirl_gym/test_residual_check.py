@@ -113,3 +113,25 @@ def test_a_network_is_trained_only_where_something_is_found_unless_it_is_asked_f
     fitted = fit_outcome_model("mb_x", *batches, brief(2), np.random.default_rng(0))
     assert fitted.report["residual_check"]["predictable"]
     assert fitted.report["correction"]["tried"]
+    # Neither is asked where the law is not what is corrected.
+    sizes = [replace(batch, obs=np.abs(batch.obs)) for batch in batches]
+    for config in (brief(1, base=False), replace(brief(1), relative=("x",))):
+        assert fit_outcome_model("mb_h", *sizes, config, np.random.default_rng(0)).report["residual_check"] is None
+
+
+@pytest.mark.parametrize("filling", [np.nan, np.inf, 3e38])
+def test_what_stands_in_the_padding_is_never_seen(filling):
+    train, validation = remembering(60, 0), remembering(30, 1)
+    wide = train.padded(40)
+    obs, actions = wide.obs.copy(), wide.actions.copy()
+    obs[~wide.seen], actions[~wide.mask] = filling, 99
+    law = law_of(train, validation)
+    assert check_residuals(law, replace(wide, obs=obs, actions=actions), validation) == check_residuals(
+        law, train, validation
+    )
+
+
+def test_one_decision_is_enough_to_be_asked():
+    one = replace(noisy(1, 0), lengths=np.ones(1, dtype=np.int64))
+    found = check_residuals(law_of(noisy(20, 0), noisy(20, 1)), one, one)
+    assert np.isfinite([*found.pooled, *found.gain, found.law_loss]).all()
