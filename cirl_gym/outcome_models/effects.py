@@ -49,7 +49,10 @@ class LevelEffects:
 
 @dataclass(frozen=True)
 class ActionEffects:
-    """Effects of A - 1 actions against the first on d outcomes, raw units. NaN in intervals: the model gives none."""
+    """Effects of A - 1 actions against the first on d outcomes, raw units.
+
+    NaN in intervals: the model gives none. NaN everywhere: the action, or the first one, was never taken.
+    """
 
     outcomes: tuple[str, ...]
     """Names of the d outcomes; what is known exactly of the action is not among them."""
@@ -114,6 +117,9 @@ def action_effects(
         states = member.encode(rows)[n, t]
         found += [asked(one, states) for one in drawn_models(member, rows, -(-draws // len(members)), rng)]
     every, total = asked(inner, inner.encode(rows)[n, t])
+    decisions = np.bincount(rows.actions[rows.mask], minlength=rows.n_actions)
+    # What a model says of an action that nobody took is made up.
+    every[:, (decisions[1:] == 0) | (decisions[0] == 0)] = total[(decisions[1:] == 0) | (decisions[0] == 0)] = np.nan
     means = np.array([one.mean(axis=0) for one, _ in found])
     return ActionEffects(
         tuple(outcome.name for outcome in read),
@@ -122,7 +128,7 @@ def action_effects(
         total,
         _interval(np.array([sums for _, sums in found]), total),
         plain_differences(rows, read),
-        np.bincount(rows.actions[rows.mask], minlength=rows.n_actions),
+        decisions,
         _by_level(every, [one for one, _ in found], levels),
     )
 
@@ -188,6 +194,7 @@ def _interval(drawn: FloatArray, estimate: FloatArray) -> FloatArray:
     if not len(drawn):
         return np.full((2, *estimate.shape), np.nan)
     low, high = np.percentile(drawn, TAILS, axis=0)
+    # NaN of an estimate goes through.
     return np.array([np.minimum(low, estimate), np.maximum(high, estimate)])
 
 
@@ -201,7 +208,7 @@ def _by_level(
         for i in range(every.shape[2]):
             own, size = every[:, a, i], np.abs(every[:, a, i]).max()
             edges = np.unique(np.quantile(levels[:, i], np.linspace(0, 1, PARTS + 1)))
-            if len(edges) < 3 or np.ptp(own) <= SAME * max(size, 1e-12):
+            if len(edges) < 3 or not np.ptp(own) > SAME * max(size, 1e-12):
                 row.append(None)
                 continue
             part = np.clip(np.searchsorted(edges, levels[:, i], side="right") - 1, 0, len(edges) - 2)

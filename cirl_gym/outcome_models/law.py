@@ -165,7 +165,7 @@ class AutoregressionConfig:
     strengths: tuple[float, ...] = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     """Ridge per training row, for inputs of unit variance; 0 is least squares of least norm."""
     shapes: tuple[Shape, ...] = ()
-    """Terms of each feature's law; default: cross-validation chooses."""
+    """Terms of each feature's law, where it is not fitted as censored; default: cross-validation chooses."""
     effects: tuple[EffectBounds, ...] = ()
     """Effects on next values, at mean levels and against the first action, that the law is held to."""
 
@@ -313,7 +313,12 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
 
     The smallest order whose validation error is within one standard error (paired by episode) of the best is taken,
     and in it the best strength.
+
+    Raises:
+        ValueError: shapes are given for another number of features, or effects of what there is not.
     """
+    if config.shapes and len(config.shapes) != len(train.features):
+        raise ValueError(f"shapes: {len(config.shapes)} are given for {len(train.features)} features")
     scaler = Scaler.from_batch(train)
     window = Window(config.max_order, len(train.features), train.n_actions)
     raw_outcomes = train.next_obs[train.mask].astype(np.float64)
@@ -331,7 +336,8 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
         if better:
             low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
         censored.append(limit if better else UNLIMITED)
-    own: Sequence[Shape | None] = config.shapes or [STRAIGHT if limit.any else None for limit in censored]
+    given = config.shapes or [None] * len(limits)
+    own = [STRAIGHT if limit.any else shape for limit, shape in zip(censored, given, strict=True)]
     terms = _fit_terms(search, train, scaler.scale, (columns, strength), own, held, (weights, intercept))
     weights = weights / search.spread[columns, None]
     intercept = intercept - search.centre[columns] @ weights
@@ -423,7 +429,7 @@ def known_lags(batch: Batch) -> dict[int, int]:
 def fit_law(train: Batch, validation: Batch, config: AutoregressionConfig) -> AutoregressionFit:
     """:func:`fit_autoregression`, features that are known lags left out."""
     known = known_lags(train)
-    if not known:
+    if not known or (config.shapes and len(config.shapes) != len(train.features)):
         return fit_autoregression(train, validation, config)
     free = [i for i in range(len(train.features)) if i not in known]
     names = tuple(train.features[i] for i in free)
