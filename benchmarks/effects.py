@@ -46,7 +46,7 @@ from cirl_gym.outcome_models.inputs import Window
 from cirl_gym.outcome_models.law import AutoregressionConfig
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
-from cirl_gym.outcome_models.sensitivity import sensitivity
+from cirl_gym.outcome_models.sensitivity import sensitivities
 from cirl_gym.outcome_models.terms import STRAIGHT
 from cirl_gym.types import Float32Array, FloatArray, IntArray
 
@@ -216,8 +216,9 @@ def run(batch: Batch, truth_of: OutcomeModel, number: int, hidden: bool) -> dict
         assert isinstance(fitted.model, LearnedModel)
         order = fitted.model.law.window.order
     answer["partialled"] = partialled(seen[0], order, truth["edges"])
-    found = [sensitivity(fitted.model.law, seen[0], 1, j) for j in range(len(outcomes))]
-    answer["sensitivity"] = [one and asdict(replace(one, moved=min(one.moved, NO_LIMIT))) for one in found]
+    found = sensitivities(fitted.model, seen[0], outcomes)
+    told = [found.get((1, one.name)) for one in outcomes]
+    answer["sensitivity"] = [one and asdict(replace(one, moved=min(one.moved, NO_LIMIT))) for one in told]
     return answer
 
 

@@ -74,31 +74,29 @@ def read_effect(text: str, action_names: Sequence[str], outcomes: Sequence[str],
     Raises:
         ValueError: it has none of the forms, or names no action but the first, or no outcome.
     """
-    subject, low, high = _taken_apart(text)
     names = {f"{column}={name}": name for name in action_names if column} | {name: name for name in action_names}
     if column and len(action_names) == 2:
         names = {column: action_names[1], **names}
-    for name in sorted(names, key=len, reverse=True):
-        rest = subject.removeprefix(name)
-        if rest == subject or not rest.startswith(" "):
-            continue
-        outcome = rest.strip()
-        if names[name] == action_names[0]:
-            others = ", ".join(action_names[1:])
-            raise ValueError(f"effect {text!r}: effects are of other actions against {name!r}; name one of {others}")
-        if outcome not in outcomes:
-            raise ValueError(f"effect {text!r}: {outcome!r} is no outcome nor feature; there are {', '.join(outcomes)}")
-        return StatedEffect(text, names[name], outcome, low, high)
-    raise ValueError(f"effect {text!r} begins with no action; the actions are {', '.join(names)}")
-
-
-def _taken_apart(text: str) -> tuple[str, float, float]:
-    """Action and outcome with a blank between, and the range."""
     stripped = text.strip().replace("\N{MINUS SIGN}", "-")
-    for verb, (low, high) in VERBS.items():
-        if f" {verb} " in stripped:
-            return stripped.replace(f" {verb} ", " ", 1), low, high
-    sized = _SIZE.match(stripped)
-    if sized is None:
+    begun = [name for name in sorted(names, key=len, reverse=True) if stripped.startswith(f"{name} ")]
+    if not begun:
+        raise ValueError(f"effect {text!r} begins with no action; the actions are {', '.join(names)}")
+    read = [(name, *rest) for name in begun for rest in _taken_apart(stripped.removeprefix(name).strip())]
+    if not read:
         raise ValueError(f"effect {text!r} must be {FORMS}")
-    return sized[1], float(sized[2]), float(sized[3])
+    # Names may hold verbs: what is read first counts only where nothing else names an outcome.
+    name, outcome, low, high = next((one for one in read if one[1] in outcomes), read[0])
+    if names[name] == action_names[0]:
+        others = ", ".join(action_names[1:])
+        raise ValueError(f"effect {text!r}: effects are of other actions against {name!r}; name one of {others}")
+    if outcome not in outcomes:
+        raise ValueError(f"effect {text!r}: {outcome!r} is no outcome nor feature; there are {', '.join(outcomes)}")
+    return StatedEffect(text, names[name], outcome, low, high)
+
+
+def _taken_apart(rest: str) -> list[tuple[str, float, float]]:
+    """Outcome and range, in every way in which what follows the action can be read."""
+    read = [(rest.removeprefix(verb).strip(), *ends) for verb, ends in VERBS.items() if rest.startswith(f"{verb} ")]
+    if sized := _SIZE.match(rest):
+        read.append((sized[1], float(sized[2]), float(sized[3])))
+    return read

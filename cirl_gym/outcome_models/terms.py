@@ -117,10 +117,17 @@ class Terms:
 
 
 class TermColumns:
-    """Columns of a regression on scaled levels ``[R, d]`` and actions ``[R]``: hinges, then actions times levels."""
+    """Columns of a regression on scaled levels ``[R, d]`` and actions ``[R]``: hinges, then actions times levels.
+
+    Actions count as one-hot minus how often each is taken: times a level they would be the level once more, and a ridge
+    would spare what it finds twice.
+    """
 
     def __init__(self, levels: FloatArray, actions: IntArray, n_actions: int, knots: FloatArray) -> None:
-        self.levels, self.actions, self.n_actions, self.knots = levels, actions, n_actions, knots
+        self.levels, self.n_actions, self.knots = levels, n_actions, knots
+        hot = actions[:, None] == np.arange(n_actions)
+        self.shares: FloatArray = hot.mean(axis=0)
+        self.taken: FloatArray = hot - self.shares
 
     def of(self, j: int, shape: Shape) -> FloatArray:
         """``[R, E]`` columns of feature j."""
@@ -129,8 +136,7 @@ class TermColumns:
             parts.append(np.maximum(self.levels[:, j, None] - self.knots[:, j], 0.0))
         if shape.by != "none":
             chosen = self.levels if shape.by == "every" else self.levels[:, [j]]
-            hot = self.actions[:, None] == np.arange(self.n_actions)
-            parts.append((hot[:, :, None] * chosen[:, None, :]).reshape(len(chosen), -1))
+            parts.append((self.taken[:, :, None] * chosen[:, None, :]).reshape(len(chosen), -1))
         return np.concatenate(parts, axis=1)
 
     def contrast(self, j: int, shape: Shape, action: int, before: int) -> FloatArray:
@@ -150,10 +156,11 @@ class TermColumns:
         """Write the weights ``[E]`` of feature j's columns where they belong in ``[K, d]`` and ``[A, d, d]``."""
         hinges = len(self.knots) if shape.bent else 0
         bends[:hinges, j] = weights[:hinges]
-        if shape.by == "every":
-            interactions[:, :, j] = weights[hinges:].reshape(self.n_actions, -1)
-        elif shape.by == "own":
-            interactions[:, j, j] = weights[hinges:]
+        if shape.by != "none":
+            # The sum over (one-hot - share) w is that over one-hot (w - mean w).
+            found = weights[hinges:].reshape(self.n_actions, -1)
+            found = found - self.shares @ found
+            interactions[:, slice(None) if shape.by == "every" else [j], j] = found
 
 
 def knots_of(levels: npt.NDArray[np.floating]) -> FloatArray:

@@ -1,5 +1,4 @@
-"""Effects of actions: sums by the definition, next values of a linear law exactly, levels and plain differences by hand,
-and intervals as samples of patients give them."""
+"""Effects of actions: sums by their definition, next values of a law exactly, levels and plain differences by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import pytest
 from known_model import KnownModel, plain_state, states, value_of_plan
 from outcome_batches import linear_system, random_model
 from small_batches import batch_of, cut_off
-from termed_laws import ACTIONS, FEATURES, levels, one_step, relabelled, termed_law
+from termed_laws import ACTIONS, FEATURES, levels, model_of, one_step, relabelled, termed_law
 
 from cirl_gym.data.known import with_known
 from cirl_gym.data.outcomes import Above, Below, Column, Given
@@ -21,25 +20,12 @@ from cirl_gym.outcome_models.effects import (
     drawn_models,
     plain_differences,
 )
-from cirl_gym.outcome_models.ends import EndHead, EndLines
-from cirl_gym.outcome_models.inputs import Scaler, Window
+from cirl_gym.outcome_models.inputs import Window
 from cirl_gym.outcome_models.known import knowing
 from cirl_gym.outcome_models.law import LinearLaw
-from cirl_gym.outcome_models.limits import OutcomeSpec
 from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 
 X, Y = Column("x"), Column("y")
-
-
-def model_of(law: LinearLaw, noise: float = 1.0, ends: float = 0.0) -> LearnedModel:
-    """Without limits; after every action it ends with the same probability."""
-    d = law.window.n_features
-    wide = np.full(d, 1e4)
-    spec = OutcomeSpec(
-        FEATURES[:d], law.window.n_actions, -wide, wide, np.full(d, noise), np.full(d, -np.inf), np.full(d, np.inf)
-    )
-    lines = EndLines(spec.floor, spec.ceiling, spec.noise_scale, Scaler(np.zeros(d), np.ones(d)))
-    return LearnedModel(law, spec, EndHead("constant", lines, ends))
 
 
 def asked(model, batch, outcomes=(X, Y), gamma=0.9, seed=0, **options) -> ActionEffects:
@@ -164,7 +150,7 @@ def test_a_foreign_model_has_effects_and_no_intervals():
 
 def test_an_ensemble_has_the_mean_effect_and_an_interval_as_wide_as_its_members_differ():
     law = replace(termed_law(), terms=None)
-    other = replace(law, effects=law.effects + [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    other = replace(law, effects=law.effects + np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]]))
     batch = one_step(law, levels(60), noise=0.01)
     found = asked(EnsembleModel([model_of(law), model_of(other)]), batch)
     assert found.next[0, 0] == pytest.approx(0.5 + 1.0, abs=1e-4)

@@ -1,4 +1,4 @@
-"""Laws as other patients would have given them: their spread is that of refitted laws, and they scatter around the law."""
+"""Laws as other patients would have given them: they scatter around the law as refitted ones do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_they_scatter_as_laws_that_are_fitted_anew(termed):
         config = replace(config, shapes=(Shape(), Shape()))
     law = fitted(batch, config)
     rows = batch.obs[:, :-1][batch.mask]
-    drawn = np.array([contrasts(one, rows) for one in law_draws(law, unlimited(), batch, 400, np.random.default_rng(0))])
+    drawn = np.array(
+        [contrasts(one, rows) for one in law_draws(law, unlimited(), batch, 400, np.random.default_rng(0))]
+    )
     anew = [fitted(bootstrapped(batch, np.random.default_rng(seed)), config) for seed in range(200)]
     again = np.array([contrasts(one, rows) for one in anew])
     np.testing.assert_allclose(drawn.std(axis=0), again.std(axis=0), rtol=0.15)
@@ -75,7 +77,6 @@ def test_what_was_never_seen_does_not_move():
     law = fitted(batch, AutoregressionConfig(max_order=1, shapes=(Shape(True), Shape(by="own"))))
     for one in law_draws(law, unlimited(), batch, 5, np.random.default_rng(0)):
         np.testing.assert_allclose(one.effects[2], law.effects[2], atol=1e-9)
-        np.testing.assert_allclose(one.terms.interactions[2], law.terms.interactions[2], atol=1e-9)
         assert not np.allclose(one.effects[1], law.effects[1])
         assert one.shapes == law.shapes
 

@@ -8,8 +8,11 @@ import numpy as np
 from small_batches import cut_off
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.outcome_models.inputs import Window
+from cirl_gym.outcome_models.ends import EndHead, EndLines
+from cirl_gym.outcome_models.inputs import Scaler, Window
 from cirl_gym.outcome_models.law import AutoregressionConfig, LinearLaw
+from cirl_gym.outcome_models.limits import OutcomeSpec
+from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.terms import Terms, knots_of
 from cirl_gym.types import FloatArray
 
@@ -23,7 +26,7 @@ def levels(n: int, seed: int = 0) -> FloatArray:
 
 
 def termed_law(bends=(0.0, 0.0), interactions=(), at: FloatArray | None = None) -> LinearLaw:
-    """x' = 1 + .8 x + .02 y + {0, .5, -1};  y' = -2 + .9 y + {0, 2, 1}, and terms.
+    """X' = 1 + .8 x + .02 y + {0, .5, -1};  y' = -2 + .9 y + {0, 2, 1}, and terms.
 
     Args:
         bends: change of each feature's slope beyond the middle knot.
@@ -36,9 +39,18 @@ def termed_law(bends=(0.0, 0.0), interactions=(), at: FloatArray | None = None) 
     for place, value in interactions:
         moderated[place] = value
     coefficients, effects = np.array([[0.8, 0.0], [0.02, 0.9]]), np.array([[0.0, 0.0], [0.5, 2.0], [-1.0, 1.0]])
-    return LinearLaw(
-        Window(1, 2, 3), np.array([1.0, -2.0]), coefficients, effects, Terms(knots, changes, moderated)
+    return LinearLaw(Window(1, 2, 3), np.array([1.0, -2.0]), coefficients, effects, Terms(knots, changes, moderated))
+
+
+def model_of(law: LinearLaw, noise: float = 1.0, ends: float = 0.0) -> LearnedModel:
+    """Without limits; after every action it ends with the same probability."""
+    d = law.window.n_features
+    wide = np.full(d, 1e4)
+    spec = OutcomeSpec(
+        FEATURES[:d], law.window.n_actions, -wide, wide, np.full(d, noise), np.full(d, -np.inf), np.full(d, np.inf)
     )
+    lines = EndLines(spec.floor, spec.ceiling, spec.noise_scale, Scaler(np.zeros(d), np.ones(d)))
+    return LearnedModel(law, spec, EndHead("constant", lines, ends))
 
 
 def one_step(law: LinearLaw, start: FloatArray, seed: int = 0, noise: float = 0.0) -> Batch:
