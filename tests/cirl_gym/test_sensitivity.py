@@ -15,10 +15,7 @@ from cirl_gym.data.outcomes import Above, Column, Given
 from cirl_gym.outcome_models.known import knowing
 from cirl_gym.outcome_models.law import fit_law
 from cirl_gym.outcome_models.model import EnsembleModel
-from cirl_gym.outcome_models.sensitivity import (
-    robustness_value,
-    sensitivity_of,
-)
+from cirl_gym.outcome_models.sensitivity import most_moved, robustness_value, sensitivities, sensitivity_of
 
 
 def test_the_published_example():
