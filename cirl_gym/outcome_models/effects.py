@@ -102,7 +102,6 @@ def action_effects(
     n, t = chosen.T
     some = np.sort(rng.permutation(len(chosen))[: max(STARTS // rows.n_actions, 1)])
     left = (horizon or rows.horizon) - t[some]
-    levels = outcome_columns(rows.obs[n, t], read, rows.features)
 
     def asked(one: OutcomeModel, states: Float32Array) -> tuple[FloatArray, FloatArray]:
         """Every history's next effects ``[R, A - 1, d]``, and mean effects on sums ``[A - 1, d]``."""
@@ -110,26 +109,30 @@ def action_effects(
         sums = discounted_sums(one, states[some], left, read, gamma)
         return following[:, 1:] - following[:, :1], (sums[1:] - sums[:1]).mean(axis=1)
 
-    members = inner.members if isinstance(inner, EnsembleModel) else (inner,)
-    found = []
-    for member in members:
-        # A law that was drawn reads the same states.
-        states = member.encode(rows)[n, t]
-        found += [asked(one, states) for one in drawn_models(member, rows, -(-draws // len(members)), rng)]
     every, total = asked(inner, inner.encode(rows)[n, t])
     decisions = np.bincount(rows.actions[rows.mask], minlength=rows.n_actions)
     # What a model says of an action that nobody took is made up.
     every[:, (decisions[1:] == 0) | (decisions[0] == 0)] = total[(decisions[1:] == 0) | (decisions[0] == 0)] = np.nan
-    means = np.array([one.mean(axis=0) for one, _ in found])
+    parts = [_parts(column) for column in outcome_columns(rows.obs[n, t], read, rows.features).T]
+    members = inner.members if isinstance(inner, EnsembleModel) else (inner,)
+    means, levels, sums = [], [], []
+    for member in members:
+        # A law that was drawn reads the same states.
+        states = member.encode(rows)[n, t]
+        for one in drawn_models(member, rows, -(-draws // len(members)), rng):
+            following, later = asked(one, states)
+            means.append(following.mean(axis=0))
+            levels.append([share @ following[:, :, i] for i, (_, share) in enumerate(parts)])
+            sums.append(later)
     return ActionEffects(
         tuple(outcome.name for outcome in read),
         every.mean(axis=0),
-        _interval(means, every.mean(axis=0)),
+        _interval(np.array(means), every.mean(axis=0)),
         total,
-        _interval(np.array([sums for _, sums in found]), total),
+        _interval(np.array(sums), total),
         plain_differences(rows, read),
         decisions,
-        _by_level(every, [one for one, _ in found], levels),
+        _by_level(every, levels, parts),
     )
 
 
@@ -198,27 +201,28 @@ def _interval(drawn: FloatArray, estimate: FloatArray) -> FloatArray:
     return np.array([np.minimum(low, estimate), np.maximum(high, estimate)])
 
 
+def _parts(levels: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Edges ``[P + 1]`` of parts with about as many levels ``[R]`` each, and ``[P, R]`` what makes their means."""
+    edges = np.unique(np.quantile(levels, np.linspace(0, 1, PARTS + 1)))
+    part = np.clip(np.searchsorted(edges, levels, side="right") - 1, 0, max(len(edges) - 2, 0))
+    inside = (part == np.arange(max(len(edges) - 1, 1))[:, None]).astype(np.float64)
+    return edges, inside / inside.sum(axis=1, keepdims=True)
+
+
 def _by_level(
-    every: FloatArray, drawn: Sequence[FloatArray], levels: FloatArray
+    every: FloatArray, drawn: Sequence[Sequence[FloatArray]], parts: Sequence[tuple[FloatArray, FloatArray]]
 ) -> tuple[tuple[LevelEffects | None, ...], ...]:
-    """Effects ``[R, A - 1, d]`` by levels ``[R, d]``."""
+    """Of effects ``[R, A - 1, d]``, and of every draw the means ``[P, A - 1]`` of each of the d outcomes' parts."""
     found = []
     for a in range(every.shape[1]):
         row: list[LevelEffects | None] = []
-        for i in range(every.shape[2]):
-            own, size = every[:, a, i], np.abs(every[:, a, i]).max()
-            edges = np.unique(np.quantile(levels[:, i], np.linspace(0, 1, PARTS + 1)))
-            if len(edges) < 3 or not np.ptp(own) > SAME * max(size, 1e-12):
+        for i, (edges, share) in enumerate(parts):
+            own = every[:, a, i]
+            if len(edges) < 3 or not np.ptp(own) > SAME * max(np.abs(own).max(), 1e-12):
                 row.append(None)
                 continue
-            part = np.clip(np.searchsorted(edges, levels[:, i], side="right") - 1, 0, len(edges) - 2)
-            mean = _means(own, part)
-            low, high = _interval(np.array([_means(one[:, a, i], part) for one in drawn]), mean)
+            mean = share @ own
+            low, high = _interval(np.array([one[i][:, a] for one in drawn]), mean)
             row.append(LevelEffects(edges, mean, low, high))
         found.append(tuple(row))
     return tuple(found)
-
-
-def _means(values: FloatArray, part: IntArray) -> FloatArray:
-    means: FloatArray = np.bincount(part, values) / np.bincount(part)
-    return means

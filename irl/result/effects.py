@@ -129,6 +129,8 @@ def found_effects(
             at, known = (number - 1, i), said.get((action, outcome))
             following, interval = float(effects.next[at]), _ends(effects.next_interval[:, number - 1, i])
             plain = float(effects.plain[at])
+            if not np.isfinite(following):
+                continue  # the action or the reference was never taken
             found.append(
                 Effect(
                     action=action,
