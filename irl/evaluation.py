@@ -14,11 +14,13 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.data.rollout import act_along, rollout
+from cirl_gym.diagnostics import effective_sizes
 from cirl_gym.outcome_models.effects import action_effects
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
 from cirl_gym.outcome_models.masked import rules_of
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.sensitivity import sensitivities
+from cirl_gym.outcome_models.stated import StatedEffect
 from cirl_gym.types import FloatArray, IntArray, Policy
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import (
@@ -45,10 +47,12 @@ from irl.preferences.posterior import SamplerReport, sample_posterior
 from irl.result import result as records
 from irl.result import sentences
 from irl.result.effects import (
+    ActionOverlap,
     Effect,
     action_labels,
     contradiction_sentences,
     found_effects,
+    found_overlaps,
     held_sentences,
     uninterpreted,
 )
@@ -65,14 +69,15 @@ _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
 
 
-def _likelihood(study: Study, found: Fit, test: Batch, chances: FloatArray | None) -> records.HeldOutLikelihood:
-    """How well decisions are foreseen: by cross-validation over patients where worlds are, else of the first held out.
+def _foreseen(
+    study: Study, found: Fit, test: Batch, chances: FloatArray | None, rng: np.random.Generator
+) -> tuple[Mapping[str, FloatArray], Batch, int]:
+    """Log-chances of decisions by account: by cross-validation over patients where worlds are, else of the held out.
 
-    ``chances`` ``[N, T, A]`` are the experts' own.
+    ``chances`` ``[N, T, A]`` are the experts' own. The decisions come with them, and the folds.
     """
-    rng = study.rng("held-out decisions")
     if found.foreseen is not None:
-        return _scored(found.foreseen.chances, found.foreseen.judged, rng, found.foreseen.folds)
+        return found.foreseen.chances, found.foreseen.judged, found.foreseen.folds
     config, train = HeldOutConfig(), study.train
     judged = judged_episodes(test, config.decisions)
     pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
@@ -83,11 +88,11 @@ def _likelihood(study: Study, found: Fit, test: Batch, chances: FloatArray | Non
     }
     if chances is not None:
         foreseen["expert"] = np.log(np.maximum(chances[: len(judged)], 1e-300))
-    return _scored(foreseen, judged, rng)
+    return foreseen, judged, 0
 
 
 def _scored(
-    chances: Mapping[str, FloatArray], batch: Batch, rng: np.random.Generator, folds: int = 0
+    chances: Mapping[str, FloatArray], batch: Batch, rng: np.random.Generator, folds: int
 ) -> records.HeldOutLikelihood:
     """Every account of the decisions judged, AUROC and the like with it."""
     shape, seed = (*batch.actions.shape, batch.n_actions), int(rng.integers(2**31))
@@ -175,9 +180,12 @@ def judged(
     rules = rules_of(found.agent.model)
     allowed = None if rules is None else records.AllowedActions.of([rule.name for rule in rules.rules], train)
     recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
-    likelihood = _likelihood(study, found, test, chances)
+    rng = study.rng("held-out decisions")
+    foreseen, decided, folds = _foreseen(study, found, test, chances, rng)
+    likelihood = _scored(foreseen, decided, rng, folds)
     effects = measured_effects(study, found, table)
     unread = uninterpreted(effects, phi)
+    held = study.effects if study.config.outcome.autoregression.effects else ()
     word = sentences.verdict(likelihood, identified.not_identifiable, len(names))
     return Result(
         verdict=word,
@@ -212,8 +220,9 @@ def judged(
         kappa=records.Kappa(posterior.kappa_mean, posterior.kappa_interval),
         true_weights=None if truth is None else _numbers(truth),
         table=None if table is None else dict(table),
-        headline=headline(study, found, word, likelihood, met, effects=effects, truth=truth, allowed=allowed),
+        headline=headline(found, word, likelihood, met, effects=effects, held=held, truth=truth, allowed=allowed),
         effects=effects,
+        overlap=measured_overlap(foreseen["boosting"], decided, table),
         uninterpreted=unread,
         exchange_rates=tuple(
             rate for rate in exchange_rates(phi, posterior.draws) if not {rate.one_more, rate.outcome} & set(unread)
@@ -249,6 +258,20 @@ def measured_effects(study: Study, found: Fit, table: Mapping[str, Any] | None =
     known = dict(zip(rows.action_names, names, strict=True))
     said = [replace(one, action=known[one.action]) for one in study.effects]
     return found_effects(effects, names, sensitivities(model, rows, outcomes), said)
+
+
+def measured_overlap(
+    log_chances: FloatArray, batch: Batch, table: Mapping[str, Any] | None = None
+) -> tuple[ActionOverlap, ...]:
+    """What comparing every action with the first rests on.
+
+    Args:
+        log_chances: ``[N, T, A]`` of every decision, learnt from other patients' observations and actions.
+        batch: the decisions.
+        table: what was found when the table was read.
+    """
+    sizes = effective_sizes(np.exp(log_chances[batch.mask]), batch.actions[batch.mask])
+    return found_overlaps(sizes, action_labels(table, batch.action_names))
 
 
 def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[records.LoopRound, ...]:
@@ -296,17 +319,20 @@ def _by_name(names: Sequence[str], low: FloatArray, high: FloatArray) -> dict[st
 
 
 def headline(
-    study: Study,
     found: Fit,
     word: sentences.Verdict,
     likelihood: records.HeldOutLikelihood,
     met: records.Accuracy,
     *,
     effects: Sequence[Effect] = (),
+    held: Sequence[StatedEffect] = (),
     truth: FloatArray | None = None,
     allowed: records.AllowedActions | None = None,
 ) -> tuple[str, ...]:
-    """The verdict, the finding and what limits it, one sentence each; what contradicts what is known comes first."""
+    """The verdict, the finding and what limits it, one sentence each; what contradicts what is known comes first.
+
+    ``held``: what the outcome model was held to.
+    """
     unread = uninterpreted(effects, found.feature_map)
     names, posterior = found.feature_map.features, found.posterior
     habits, meant = bool(posterior.contexts.names), sentences.weights_mean_something(word)
@@ -319,9 +345,9 @@ def headline(
     if meant:
         told = (
             *sentences.strictness_sentences(posterior),
-            *sentences.loop_sentences(names, found.loop, posterior),
+            *sentences.loop_sentences(names, found.loop, posterior, unread),
             *sentences.expectation_sentences(found.feature_map, found.model.model.noise_scale),
-            *sentences.window_sentences(names, found.windows),
+            *sentences.window_sentences(names, found.windows, unread),
         )
     return (
         *contradiction_sentences(effects),
@@ -330,7 +356,7 @@ def headline(
         *sentences.verdict_sentences(
             names, lambda i: sentences.per(found.feature_map, i), word, posterior, found.identified, unread
         ),
-        *held_sentences(study.effects, bool(study.config.outcome.autoregression.effects)),
+        *held_sentences(held),
         *sentences.sampler_sentences(posterior.sampler),
         *told,
         *sentences.seen_sentences(found.feature_map),

@@ -255,6 +255,7 @@ class Run:
             verdict=str(result["verdict"]),
             table=table.get("sha256") if isinstance(table, Mapping) else None,
             patients=self._patients() if result["config"].get("command") == "explain" else None,
+            uninterpreted=result.get("uninterpreted", {}),
         )
 
     def _patients(self) -> frozenset[str] | None:

@@ -40,6 +40,8 @@ class Explanation:
     """Of the max-margin loop."""
     stop: str
     """Why it ended: a name of :data:`irl.max_margin.loop.REASONS`."""
+    uninterpreted: tuple[str, ...] = ()
+    """Outcomes whose weights the run does not interpret."""
 
     @classmethod
     def of_fit(cls, found: Fit, kind: str) -> Explanation:
@@ -58,7 +60,8 @@ class Explanation:
         """
         found, kind = run.result, run.settings["fit"]["model"]
         acting, shown = np.array(found.estimates["posterior"]), np.array(found.weights)
-        return cls(kind, run.model, run.agent, acting, shown, dict(found.intervals), len(found.rounds), found.stop)
+        loop, unread = (len(found.rounds), found.stop), tuple(found.uninterpreted)
+        return cls(kind, run.model, run.agent, acting, shown, dict(found.intervals), *loop, unread)
 
     @property
     def policy(self) -> Policy:
@@ -73,6 +76,8 @@ class Explanation:
             told.append(f"no network ({self.kind}) improved on the linear law (ar), which predicts alone")
         elif dropped:
             told.append(f"{dropped} of {networks} networks did not improve on the linear law")
+        if self.uninterpreted:
+            told.append(f"not interpreted: the weight of {', '.join(self.uninterpreted)} (the run says why)")
         return Row(
             method=method,
             model="ar" if dropped and dropped == networks else self.kind,

@@ -162,10 +162,16 @@ def report_of_comparison(found: Comparison, folder: Path | None = None) -> Repor
     content = [
         [name, *map(signed, (one.a, one.b, one.difference)), span(one.interval), f"{one.above_zero:.3f}"]
         for name, one in found.differences.items()
+        if name not in found.uninterpreted
+    ]
+    unread = [
+        f"{name} is not compared, since its weight is not interpreted ({why})."
+        for name, why in found.uninterpreted.items()
     ]
     table = Table("Weights, and A's minus B's", head, content)
     written = [] if folder is None else [Line(f"Written to {folder}: comparison.json")]
-    shown: tuple[Shown, ...] = (*([] if found.meaningless else [table]), *found.notes, *written)
+    tables = [] if found.meaningless or not content else [table]
+    shown: tuple[Shown, ...] = (*tables, *unread, *found.notes, *written)
     verdicts = tuple(
         f"{run} ({folder_of}): {verdict}."
         for run, folder_of, verdict in (("A", found.a, found.verdict_a), ("B", found.b, found.verdict_b))
@@ -179,6 +185,8 @@ def comparison_sentence(found: Comparison) -> str:
     if found.meaningless:
         says = "both runs say" if len(found.meaningless) == 2 else f"{found.meaningless[0]} says"
         return f"No difference is announced, since {says} that weights mean nothing; comparison.json keeps the numbers."
+    if set(found.uninterpreted) == set(found.differences):
+        return "No difference is announced, since no weight is interpreted; comparison.json keeps the numbers."
     if not found.clear:
         return "By the 90 % intervals, no weight differs between the two runs."
     # Of two weights of the same sign, the differences are equal but for rounding.

@@ -20,7 +20,6 @@ def effects_section(result: Result) -> Section | None:
     if not result.effects:
         return None
     known = [one for one in result.effects if not one.unknown]
-    wrong = [one for one in result.effects if one.contradicted]
     order = [*known, *(one for one in result.effects if one.unknown)]
     table = _table(order)
     several = sorted({one.reference for one in result.effects})
@@ -40,6 +39,8 @@ def effects_section(result: Result) -> Section | None:
         "have to be stands below."
     )
     page: list[Part] = [explained(shows, read, cannot), table]
+    rests = [one.sentence for one in sorted(result.overlap, key=lambda one: one.worth or 0.0)]
+    page += [*rests[:_SHOWN], *([Details("Of all actions", tuple(rests[_SHOWN:]))] if rests[_SHOWN:] else [])]
     curves = [one for one in result.effects if one.by_level]
     if curves:
         says = "The effect on the next value, by the current level of what the outcome is read from."
@@ -53,8 +54,7 @@ def effects_section(result: Result) -> Section | None:
     shown: list[Shown] = [Table(table.title, ["effect of", "on the next value (90 %)", "plain"], short_rows)]
     if order[_SHOWN:]:
         shown.append(f"And {len(order) - _SHOWN} more effects on the page.")
-    shown += [f"Contradicts what is known: {_named(one)}, of which it is said that {one.stated}." for one in wrong]
-    shown += _sensitivities(known)[:3]
+    shown += [*rests[:3], *_sensitivities(known)[:3]]
     if result.table is not None:
         from cirl_gym.tables import NOT_CHECKED  # brings pandas
 

@@ -74,7 +74,10 @@ def _weights(result: Result) -> Section:
             "90 % interval": (
                 "" if name in result.uninterpreted else span(result.intervals[name]) for name in result.features
             ),
-            "explains equally well": (span(result.identified_set.ranges[name]) for name in result.features),
+            "explains equally well": (
+                "" if name in result.uninterpreted else span(result.identified_set.ranges[name])
+                for name in result.features
+            ),
             "truth": map(signed, result.true_weights) if result.true_weights else None,
         },
     )
@@ -110,7 +113,7 @@ def _weights(result: Result) -> Section:
         page += ["Not identifiable from these data:", Reasons(unknown)]
     if result.uninterpreted:
         page += ["Not interpreted:", Reasons(tuple(result.uninterpreted.items()))]
-    if result.identified_set.profile:
+    if result.identified_set.profile and not result.uninterpreted:
         says = (
             "By how much the experts fall short of the best policy found, for every pair of weights: where the line is "
             "lowest, they look closest to optimal. All weights under the dashed line explain their average outcomes "
@@ -125,9 +128,13 @@ def _weights(result: Result) -> Section:
             f" Kappa, how strictly the experts took the better action (0: at random), is {result.kappa.mean:.4g} "
             f"(90\N{NO-BREAK SPACE}% interval {low:.4g} to {high:.4g})."
         )
-    readings = {READINGS.get(name, name): map(signed, weights) for name, weights in result.estimates.items()}
-    others = Table.of("Weights by other readings", {"feature": result.features, **readings})
-    page.append(Details("Other readings of the same run", (says, others)))
+    interpreted = {name: i for i, name in enumerate(result.features) if name not in result.uninterpreted}
+    readings = {
+        READINGS.get(name, name): [signed(weights[i]) for i in interpreted.values()]
+        for name, weights in result.estimates.items()
+    }
+    others = Table.of("Weights by other readings", {"feature": interpreted, **readings})
+    page.append(Details("Other readings of the same run", (says, *([others] if interpreted else []))))
     said = (f"Not identifiable: {name} ({reason})" for name, reason in unknown)
     shown: tuple[Shown, ...] = (weights, *said)
     return Section("weights", "Weights", tuple(page), shown)
@@ -141,7 +148,7 @@ def _windows(result: Result) -> Section | None:
     judged: Rows = []
     for i, name in enumerate(result.features):
         for window in result.windows:
-            if window.found is not None:
+            if window.found is not None and name not in result.uninterpreted:
                 row = [name, steps_of(window).removeprefix("steps ")]
                 row += [signed(window.found.weights[i]), span(window.found.intervals[i]), "", ""]
                 if window.changes is not None:
@@ -170,8 +177,9 @@ def _windows(result: Result) -> Section | None:
         "Why weights change. Patients who are still there at late steps are not those of the first steps: a change can "
         "be one of patients as well as one of mind."
     )
-    page = (explained(shows, SAME_PATIENTS, cannot), *tables)
-    return Section("windows", "Weights per window of time", page, (*tables, SAME_PATIENTS))
+    known = [table for table in tables if table.rows]
+    page: tuple[Part, ...] = (explained(shows, SAME_PATIENTS, cannot), *known)
+    return Section("windows", "Weights per window of time", page, (*known, SAME_PATIENTS))
 
 
 def _gammas(result: Result) -> Section | None:
@@ -188,6 +196,7 @@ def _gammas(result: Result) -> Section | None:
     weights = [
         [name, f"{one.gamma:g}", signed(one.weights[i]), span(one.intervals[i])]
         for i, name in enumerate(result.features)
+        if name not in result.uninterpreted
         for one in choice.tried
     ]
     about = f"{choice.decisions} held-out decisions of {choice.patients} patients"
@@ -202,8 +211,10 @@ def _gammas(result: Result) -> Section | None:
         "patient. The largest discount factor within one standard error of the best is taken: a smaller one claims "
         "that the experts give up on what comes later, and that is claimed only where decisions support it."
     )
-    page = (explained(shows, read, TRADE_OFF), likely, under)
-    shown = likely.titled(f"Discount factors: per decision, of {about}"), under.titled("Weights under each"), TRADE_OFF
+    of_each = [under] if weights else []
+    page: tuple[Part, ...] = (explained(shows, read, TRADE_OFF), likely, *of_each)
+    titled = likely.titled(f"Discount factors: per decision, of {about}")
+    shown: tuple[Shown, ...] = (titled, *(one.titled("Weights under each") for one in of_each), TRADE_OFF)
     return Section("gammas", "The discount factor", page, shown)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from cirl_gym.outcome_models.sensitivity import Sensitivity
 from cirl_gym.outcome_models.stated import StatedEffect
 from cirl_gym.types import FloatArray
 from irl.result.codec import Count, Interval, NotNegative, Record, Share, require
+
+if TYPE_CHECKING:
+    from cirl_gym.diagnostics import EffectiveSize
 
 
 class LevelEffect(Record, frozen=True):
@@ -108,6 +111,44 @@ class Effect(Record, frozen=True):
         return f"{start}: {times} ({strong})."
 
 
+class ActionOverlap(Record, frozen=True):
+    """What the comparison of an action with the reference action rests on."""
+
+    action: str
+    reference: str
+    decisions: Count
+    """Judged decisions for the action."""
+    reference_decisions: Count
+    worth: NotNegative | None
+    """Decisions by the toss of a coin that tell as much (:func:`cirl_gym.diagnostics.effective_sizes`, overlap
+    weights); None: one of the two was never taken."""
+
+    def check(self) -> None:
+        """They are worth no more than they are."""
+        both = self.decisions + self.reference_decisions
+        require(
+            self.worth is None or self.worth <= both * (1 + 1e-9), f"overlap: {self.action} is worth more than it is"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        if self.worth is None:
+            return f"Of the judged decisions, {self.decisions:,} are for {self.action}: nothing to compare."
+        return (
+            f"{self.decisions:,} judged decisions with {self.action} and {self.reference_decisions:,} with {self.reference}, "
+            f"compared where both were possible, are worth {self.worth:,.0f} that were decided by the toss of a coin."
+        )
+
+
+def found_overlaps(sizes: Sequence[EffectiveSize], actions: Sequence[str]) -> tuple[ActionOverlap, ...]:
+    """The record of every one of A actions but the first, of ``sizes`` in their order."""
+    named = zip(actions[1:], sizes, strict=True)
+    return tuple(
+        ActionOverlap(action, actions[0], one.taken, one.compared - one.taken, one.overlap) for action, one in named
+    )
+
+
 def found_effects(
     effects: ActionEffects,
     actions: Sequence[str],
@@ -181,13 +222,13 @@ def action_labels(table: Mapping[str, Any] | None, names: Sequence[str]) -> list
     return [", ".join(f"{column} {value}" for column, value in one.items()) for one in known]
 
 
-def held_sentences(stated: Sequence[StatedEffect], held: bool) -> list[str]:
-    """That the outcome model was held to what is known, or only compared with it."""
-    if not stated or not held:
+def held_sentences(held: Sequence[StatedEffect]) -> list[str]:
+    """That the outcome model was held to what is known; nothing where it was not."""
+    if not held:
         return []
     return [
         "The outcome model was held to what was said of effects ("
-        + "; ".join(one.text for one in stated)
+        + "; ".join(one.text for one in held)
         + "): what it says of these is no finding of the data, and no network corrects it."
     ]
 

@@ -25,7 +25,7 @@ from irl.result.codec import (
     Some,
     require,
 )
-from irl.result.effects import Effect
+from irl.result.effects import ActionOverlap, Effect
 from irl.result.exchange import ExchangeRate
 from irl.result.habits import Habits
 from irl.result.simulated_habits import SimulatedHabits
@@ -476,6 +476,8 @@ class Result(Document, frozen=True, kw_only=True):
     effects: tuple[Effect, ...] = ()
     """What every action changes in every outcome that is not known of the action; empty in a run of an earlier
     version."""
+    overlap: tuple[ActionOverlap, ...] = ()
+    """What the comparison of every action with the first rests on; empty in a run of an earlier version."""
     uninterpreted: dict[str, str] = field(default_factory=dict)
     """By outcome, why its weight may not be read though the verdict would let it
     (:func:`irl.result.effects.uninterpreted`)."""

@@ -10,7 +10,7 @@ what a weight is per, what was only seen, and what an expectation leaves out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -139,7 +139,10 @@ def verdict_sentences(
     ``per`` says what one unit of weight i is, ``uninterpreted`` why some weights may not be read.
     """
     unread = {**(uninterpreted or {}), **identified.not_identifiable}
-    reasons = [f"{name} cannot be judged: {reason}." for name, reason in unread.items()]
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in unread.items():
+        by_reason.setdefault(reason, []).append(name)
+    reasons = [f"{_listed(of)} cannot be judged: {reason}." for reason, of in by_reason.items()]
     if not weights_mean_something(word):
         return reasons
     sentences = []
@@ -213,8 +216,13 @@ def _signed(value: float, digits: int = 2) -> str:
     return text[1:] if float(text) == 0 else text
 
 
-def loop_sentences(names: Sequence[str], loop: MaxMarginResult, posterior: PosteriorResult) -> list[str]:
-    """Where the paper's own choice of weights (Algorithm 1, w_K) would mislead, and why."""
+def loop_sentences(
+    names: Sequence[str], loop: MaxMarginResult, posterior: PosteriorResult, uninterpreted: Collection[str] = ()
+) -> list[str]:
+    """Where the paper's own choice of weights (Algorithm 1, w_K) would mislead, and why.
+
+    Nothing is said of ``uninterpreted`` weights.
+    """
     if loop.stop == "already matched":
         return ["The loop's first policy, of random weights, already has the experts' average outcomes: w_K is chance."]
     if loop.best == 0:
@@ -223,7 +231,8 @@ def loop_sentences(names: Sequence[str], loop: MaxMarginResult, posterior: Poste
             "to the experts': it is no finding."
         ]
     w = loop.weights
-    against = [names[i] for i in range(len(w)) if max(w[i] * posterior.low[i], w[i] * posterior.high[i]) < 0]
+    read = [i for i in range(len(w)) if names[i] not in uninterpreted]
+    against = [names[i] for i in read if max(w[i] * posterior.low[i], w[i] * posterior.high[i]) < 0]
     if not against:
         return []
     return [
@@ -306,13 +315,21 @@ def gamma_sentences(choice: GammaChoice | None) -> list[str]:
     ]
 
 
-def window_sentences(features: Sequence[str], windows: Sequence[TimeWindow]) -> list[str]:
-    """What changes beyond chance from each window to the next, and which windows say nothing."""
+def window_sentences(
+    features: Sequence[str], windows: Sequence[TimeWindow], uninterpreted: Collection[str] = ()
+) -> list[str]:
+    """What changes beyond chance from each window to the next, and which windows say nothing.
+
+    Nothing is said of ``uninterpreted`` weights.
+    """
+    if set(features) <= set(uninterpreted):
+        return []
     sentences = []
     for before, after in pairwise(windows):
         if after.changes is None:
             continue
-        clear = [(one.difference, name) for name, one in zip(features, after.changes, strict=True) if one.clear]
+        named = [pair for pair in zip(features, after.changes, strict=True) if pair[0] not in uninterpreted]
+        clear = [(one.difference, name) for name, one in named if one.clear]
         # Of two weights of the same sign, the changes are equal but for rounding.
         clear.sort(key=lambda pair: -round(abs(pair[0]), 6))
         listed = first_of([f"{name} {difference:+.2f}" for difference, name in clear])
@@ -331,4 +348,6 @@ def steps_of(window: TimeWindow) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -44,6 +44,8 @@ class Preferences:
     """SHA-256 of the table's content (:func:`cirl_gym.tables.sheet.checksum`); None: simulated, or not known."""
     patients: frozenset[str] | None = None
     """Ids of the patients whose episodes the run has kept; None: simulated, whose numbers mean nothing, or not kept."""
+    uninterpreted: Mapping[str, str] = field(default_factory=dict)
+    """Why a weight may not be read, by outcome (:func:`irl.result.effects.uninterpreted`)."""
 
     def __post_init__(self) -> None:
         d, draws = len(self.feature_map.features), self.draws
@@ -81,9 +83,12 @@ class Comparison(Document, frozen=True):
     notes: tuple[str, ...]
     shared_patients: int | None = None
     """How many ids of patients are in both runs; None: not known, as of simulated runs."""
+    uninterpreted: dict[str, str] = field(default_factory=dict)
+    """By feature, which run does not interpret its weight, and why: no difference of it is announced."""
 
     def check(self) -> None:
-        """Differences and ranges are of the same features."""
+        """Differences and ranges are of the same features, and nothing else is said not to be interpreted."""
+        require(set(self.uninterpreted) <= set(self.differences), "uninterpreted must be of features")
         require(set(self.differences) == set(self.ranges), "differences and ranges must be of the same features")
 
     @property
@@ -94,10 +99,11 @@ class Comparison(Document, frozen=True):
 
     @property
     def clear(self) -> tuple[str, ...]:
-        """Features that differ: weights of both runs mean something, and the difference's interval does not hold 0."""
+        """Features that differ: weights of both runs are interpreted, and the difference's interval does not hold 0."""
         if self.meaningless:
             return ()
-        return tuple(name for name, one in self.differences.items() if one.interval[0] * one.interval[1] > 0)
+        read = ((name, one) for name, one in self.differences.items() if name not in self.uninterpreted)
+        return tuple(name for name, one in read if one.interval[0] * one.interval[1] > 0)
 
 
 def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Comparison:
@@ -138,6 +144,13 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
         low, high, above = _spread(ours[:, i], theirs[:, i])
         w, v = float(np.median(a.draws[:, i])), float(np.median(b.draws[:, i]))
         differences[name] = Difference(w, v, w - v, (low, high), above)
+    unread = {
+        name: "; ".join(
+            f"{run}: {one.uninterpreted[name]}" for run, one in (("A", a), ("B", b)) if name in one.uninterpreted
+        )
+        for name in scale.features
+        if name in {**a.uninterpreted, **b.uninterpreted}
+    }
     ranges = zip(scale.features, zip(scale.low.tolist(), scale.high.tolist(), strict=True), strict=True)
     return Comparison(
         a.run,
@@ -149,6 +162,7 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
         (len(ours), len(theirs)),
         notes,
         None if a.patients is None or b.patients is None else len(a.patients & b.patients),
+        unread,
     )
 
 

@@ -188,6 +188,26 @@ def test_where_weights_mean_nothing_no_difference_is_announced():
     assert report_of_comparison(told).headline[:2] == ("A (here): beyond habit.", "B (there): beyond habit.")
 
 
+def test_of_a_weight_that_a_run_does_not_interpret_no_difference_is_announced(tmp_path):
+    a = found(-0.3, run="here", uninterpreted={"volume": "the effect is unknown"})
+    told = compare(a, found(-0.6, run="there", uninterpreted={"volume": "contradicted"}))
+    assert told.uninterpreted == {"volume": "A: the effect is unknown; B: contradicted"}
+    assert told.clear == ("side effects",)
+    text = printed(report_of_comparison(told), 200)
+    assert "these weights differ, A's minus B's: side effects (-0.30)." in text
+    why = "volume is not compared, since its weight is not interpreted (A: the effect is unknown; B: contradicted)."
+    assert why in text
+    assert "+0.300" not in text, "the table leaves it out"
+    every = compare(a, found(-0.6, uninterpreted={"side effects": "unknown"}))
+    assert every.clear == ()
+    assert comparison_sentence(every).startswith("No difference is announced, since no weight is interpreted")
+    assert "A - B" not in printed(report_of_comparison(every))
+    # A run says it in its result.
+    result = Result.read(write_run(tmp_path / "a", a) / "result.json")
+    structs.replace(result, uninterpreted={"volume": "unknown"}).write(tmp_path / "a" / "result.json")
+    assert Run(tmp_path / "a").preferences.uninterpreted == {"volume": "unknown"}
+
+
 def test_patients_of_both_runs_are_counted_and_one_table_is_refused():
     a = found(-0.3, run="here", table="ab12", patients=frozenset("1234"))
     b = found(-0.4, run="there", table="cd34", patients=frozenset("345"))
@@ -258,7 +278,7 @@ class TestFolders:
         assert "+0.163 to +0.437" in shown.out
         written = json.loads((out / "comparison.json").read_text())
         keys = {"schema", "a", "b", "verdict_a", "verdict_b", "differences", "ranges", "draws", "notes"}
-        assert set(written) == keys | {"shared_patients"}
+        assert set(written) == keys | {"shared_patients", "uninterpreted"}
         assert (written["a"], written["b"]) == tuple(map(str, runs))
         assert written["differences"]["volume"]["difference"] == pytest.approx(0.3, abs=1e-6)
         again = compare_command(CompareOptions(*runs, out=tmp_path))

@@ -200,7 +200,7 @@ def test_which_weights_may_be_nothing_and_which_cannot_be_judged():
     assert "third" not in told[0], "what cannot be judged is no trade-off"
     every = identified(w, w, dict.fromkeys(NAMES[:3], "constant"))
     assert said(posterior(w, w, w), every, "not identifiable") == [
-        f"{name} cannot be judged: constant." for name in NAMES[:3]
+        "volume, side effects and third cannot be judged: constant."
     ]
 
 
@@ -225,6 +225,9 @@ def test_the_traps_of_the_papers_choice_are_explained():
     assert "the other sign for volume:" in sign
     (matched,) = loop_sentences(NAMES, loop([-0.3, -0.7], best=0, stop="already matched"), post)
     assert "already has" in matched
+    assert loop_sentences(NAMES, loop([0.3, -0.7]), post, {"volume"}) == [], (
+        "of what is not interpreted nothing is said"
+    )
     # Where the interval itself holds both signs there is nothing to be against.
     assert loop_sentences(NAMES, loop([0.3, -0.7]), posterior([-0.3, -0.7], [-0.5, -0.75], [0.1, -0.65])) == []
 
@@ -269,7 +272,7 @@ CLEAR = ([-0.3, -0.7], [-0.35, -0.75], [-0.25, -0.65])
 
 
 def test_a_headline_from_the_verdict_to_what_is_met():
-    assert headline(found(*CLEAR), "beyond habit", LIKELIHOOD, MET, np.array([-0.32, -0.68])) == (
+    assert headline(found(*CLEAR), "beyond habit", LIKELIHOOD, MET, truth=np.array([-0.32, -0.68])) == (
         verdict_sentence("beyond habit"),
         *added_sentences("beyond habit", LIKELIHOOD, habits=False),
         "What the decisions traded off, largest first: side effects -0.70 (per 10 units), volume -0.30 (per 1 units).",
@@ -284,7 +287,7 @@ def test_a_headline_from_the_verdict_to_what_is_met():
 def test_a_headline_without_weights_tells_none(word):
     stub = found(*CLEAR, kappa=900.0)
     stub.loop.best = 0
-    told = headline(stub, word, adding(0.0), MET, np.array([-0.32, -0.68]))
+    told = headline(stub, word, adding(0.0), MET, truth=np.array([-0.32, -0.68]))
     assert told[0] == verdict_sentence(word)
     assert "The simulated expert's true weights are (-0.32, -0.68)." in told
     assert not any(words in " ".join(told) for words in ("traded off", "w_K", "kappa", "-0.70", "largest error"))

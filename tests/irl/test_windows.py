@@ -331,6 +331,13 @@ class TestSentences:
         ]
         assert window_sentences(self.FEATURES, ()) == []
 
+    def test_of_a_weight_that_is_not_interpreted_nothing_is_said(self):
+        changes = (WindowChange(-0.1, (-0.2, -0.05)), WindowChange(0.05, (-0.1, 0.2)), WindowChange(0.4, (0.2, 0.6)))
+        windows = (self.window(0, 4), self.window(5, None, changes=changes))
+        said = window_sentences(self.FEATURES, windows, {"z": "unknown"})
+        assert said == ["From steps 0 to 4 to steps 5 on, these weights change beyond chance: x -0.10."]
+        assert window_sentences(self.FEATURES, windows, dict.fromkeys(self.FEATURES, "unknown")) == []
+
 
 def test_every_number_is_in_the_page_and_on_the_console():
     result = sample_result(2)
