@@ -127,8 +127,8 @@ class TestRecords:
         one, none = found_overlaps(sizes, ("given 0", "given 1", "given 2"))
         assert one == ActionOverlap("given 1", "given 0", 40, 160, 88.4)
         assert one.sentence == (
-            "40 judged decisions with given 1 and 160 with given 0, compared where both were possible, are worth 88 that "
-            "were decided by the toss of a coin."
+            "40 judged decisions with given 1 and 160 with given 0, compared where both were possible, are worth 88 "
+            "that were decided by the toss of a coin."
         )
         assert none.sentence == "Of the judged decisions, 0 are for given 2: nothing to compare."
         with pytest.raises(ValueError, match="worth more than it is"):
