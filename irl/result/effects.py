@@ -137,7 +137,8 @@ class ActionOverlap(Record, frozen=True):
             return f"Of the judged decisions, {self.decisions:,} are for {self.action}: nothing to compare."
         return (
             f"{self.decisions:,} judged decisions with {self.action} and {self.reference_decisions:,} with "
-            f"{self.reference}, compared where both were possible, are worth {self.worth:,.0f} that were decided by the toss of a coin."
+            f"{self.reference}, compared where both were possible, are worth {self.worth:,.0f} that "
+            "were decided by the toss of a coin."
         )
 
 
