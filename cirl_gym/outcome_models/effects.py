@@ -9,7 +9,7 @@ the model's form, and none of what was not observed (:mod:`cirl_gym.outcome_mode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.known import known_in, without
 from cirl_gym.data.outcome_model import OutcomeModel, foresee
 from cirl_gym.data.outcomes import KnownOutcome, OutcomeFeature, outcome_values
+from cirl_gym.outcome_models.ends import drawn_ends
 from cirl_gym.outcome_models.known import KnowingModel
 from cirl_gym.outcome_models.law_draws import law_draws
 from cirl_gym.outcome_models.masked import without_rules
@@ -70,6 +71,8 @@ class ActionEffects:
     """``[A]`` how often each action was taken."""
     by_level: tuple[tuple[LevelEffects | None, ...], ...]
     """``[A - 1][d]``; None where the effect is the same in all histories."""
+    outside: float
+    """Share of the steps behind the sums at which a feature is expected where it was never observed."""
 
 
 def action_effects(
@@ -133,15 +136,17 @@ def action_effects(
         plain_differences(rows, read),
         decisions,
         _by_level(every, levels, parts),
+        share_outside(inner, inner.encode(rows)[n, t][some], left, rows),
     )
 
 
 def drawn_models(model: OutcomeModel, batch: Batch, n: int, rng: np.random.Generator) -> list[LearnedModel]:
-    """The model with laws as other patients would have given them; none where it is not learnt here."""
+    """The model with laws and ends as other patients would have given them; none where it is not learnt here."""
     if not isinstance(model, LearnedModel):
         return []
     laws = law_draws(model.law, model.spec, batch, n, rng)
-    return [LearnedModel(law, model.spec, model.end, model.correction) for law in laws]
+    ends = drawn_ends(model.end, batch, n, rng)
+    return [LearnedModel(law, model.spec, end, model.correction) for law, end in zip(laws, ends, strict=True)]
 
 
 def outcome_columns(obs: Float32Array, outcomes: Sequence[OutcomeFeature], names: Sequence[str]) -> FloatArray:
@@ -164,18 +169,37 @@ def discounted_sums(
         outcomes: the d outcomes.
         gamma: discount factor.
     """
+    total = np.zeros((model.n_actions * len(states), len(outcomes)))
+    for step, (expected, reach) in enumerate(_courses(model, states, left)):
+        total += (gamma**step * reach)[:, None] * outcome_values(expected, outcomes, model.features)
+    return total.reshape(model.n_actions, len(states), -1)
+
+
+def share_outside(model: OutcomeModel, states: Float32Array, left: IntArray, batch: Batch) -> float:
+    """Share of the steps that :func:`discounted_sums` adds up, at which a feature is outside what a batch holds of it.
+
+    Where nobody went on with the first action for long, such sums are about courses that nobody saw.
+    """
+    low, high = (end(batch.obs[batch.seen].astype(np.float64), axis=0) for end in (np.min, np.max))
+    room = SAME * (high - low) + 1e-6 * np.abs(high)  # what never changes is expected up to rounding
+    outside = every = 0.0
+    for expected, reach in _courses(model, states, left):
+        outside += float(reach[((expected < low - room) | (expected > high + room)).any(axis=1)].sum())
+        every += float(reach.sum())
+    return outside / every
+
+
+def _courses(model: OutcomeModel, states: Float32Array, left: IntArray) -> Iterator[tuple[Float32Array, FloatArray]]:
+    """Expected observations ``[A R, D]`` of every step and the chance ``[A R]`` that there is one."""
     rows, a = len(states), model.n_actions
     now, actions = np.tile(states, (a, 1)), np.repeat(np.arange(a), rows)
     until, alive = np.tile(left, a), np.ones(a * rows)
-    total = np.zeros((a * rows, len(outcomes)))
     for step in range(int(left.max())):
         expected, ends = foresee(model, now, actions)
-        weight = np.where(step < until, gamma**step * alive, 0.0)
-        total += weight[:, None] * outcome_values(expected, outcomes, model.features)
+        yield expected, np.where(step < until, alive, 0.0)
         alive = alive * (1.0 - ends)
         now = model.advance(now, actions, expected)
         actions = np.zeros_like(actions)
-    return total.reshape(a, rows, -1)
 
 
 def plain_differences(batch: Batch, outcomes: Sequence[OutcomeFeature]) -> FloatArray:

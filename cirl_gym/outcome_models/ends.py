@@ -9,7 +9,7 @@ How many ends there are decides how much may be learnt from them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -177,6 +177,23 @@ class EndHead:
         if self.kind != "lines":
             return np.full(raw.shape[:-1], self.rate, dtype=np.float32)
         return (1.0 - (1.0 - self.rate) * (1.0 - self.lines.crossed(raw))).astype(np.float32)
+
+
+def drawn_ends(head: EndHead, batch: Batch, n: int, rng: np.random.Generator) -> list[EndHead]:
+    """Heads as other patients would have given them: lines anywhere between the last outcome after which a process of
+    the batch went on and the nearest that ended one. Where a network reads the lines, all stays."""
+    if head.kind != "lines":
+        return [head] * n
+    outcomes, ended = batch.next_obs[batch.mask].astype(np.float64), end_labels(batch)[batch.mask] > 0
+    drawn = np.concatenate([head.lines.low, -head.lines.high]) + np.zeros((n, 1))
+    for j, column in enumerate(np.concatenate([outcomes, -outcomes], axis=1).T):
+        line = drawn[0, j]
+        # Ends that all have the very same outcome have it at a limit.
+        if np.isfinite(line) and not (column == line).any():
+            drawn[:, j] += rng.uniform(-1.0, 1.0, n) * abs(column[~ended].min() - line)
+    low, high = np.split(drawn, 2, axis=1)
+    lines = (replace(head.lines, low=one, high=-other) for one, other in zip(low, high, strict=True))
+    return [EndHead("lines", one, head.rate) for one in lines]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ FORMS = (
     '"ACTION OUTCOME +0.1 to +0.4"'
 )
 
+SLACK = 0.05
+"""Share of its interval by which an estimate may miss a stated sign."""
 EffectBounds: TypeAlias = tuple[str, str, float, float]
 """Name of an action, name of a feature, least and largest effect on the next value, raw units."""
 
@@ -54,10 +56,12 @@ class StatedEffect:
     def contradicted(self, estimate: float, interval: tuple[float, float] | None) -> bool:
         """Whether an estimated effect has the other sign, or an interval that shares nothing with the stated range.
 
-        What is said of a sign concerns the estimate itself: plans are searched with it.
+        What is said of a sign concerns the estimate itself: plans are searched with it. By a twentieth of its interval
+        it may be off, as that of a law is which is held to the sign, at mean levels.
         """
         if math.isinf(self.low) or math.isinf(self.high):
-            return not self.low <= estimate <= self.high
+            slack = 0.0 if interval is None else SLACK * (interval[1] - interval[0])
+            return not self.low - slack <= estimate <= self.high + slack
         low, high = (estimate, estimate) if interval is None else interval
         return high < self.low or low > self.high
 

@@ -156,7 +156,7 @@ def found_effects(
     sensitivities: Mapping[tuple[int, str], Sensitivity],
     stated: Sequence[StatedEffect],
 ) -> tuple[Effect, ...]:
-    """The record of every action and outcome.
+    """The record of every action and outcome; of an action that nobody took, or against one, there is none.
 
     Args:
         effects: of A - 1 actions on d outcomes.

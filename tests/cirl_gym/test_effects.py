@@ -19,8 +19,10 @@ from cirl_gym.outcome_models.effects import (
     discounted_sums,
     drawn_models,
     plain_differences,
+    share_outside,
 )
-from cirl_gym.outcome_models.inputs import Window
+from cirl_gym.outcome_models.ends import EndHead, EndLines, drawn_ends
+from cirl_gym.outcome_models.inputs import Scaler, Window
 from cirl_gym.outcome_models.known import knowing
 from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
@@ -197,6 +199,42 @@ def test_padding_the_order_of_episodes_and_names_do_not_matter():
     found = asked(model, relabelled(batch))
     # Against the last action of before.
     np.testing.assert_allclose(found.next, [alone.next[0] - alone.next[1], -alone.next[1]], atol=1e-5)
+
+
+def test_steps_that_nobody_saw_are_counted():
+    # x' = x + 1 + a from 0 to 3: after "given" once and then nothing 2, 3, 4, .., without it 1, 2, 3, ..
+    law = LinearLaw(Window(1, 1, 2), np.ones(1), np.eye(1), np.array([[0.0], [1.0]]))
+    batch = cut_off([[[0.0], [1.0], [3.0]]], [[0, 1]], ("x",))
+    states = np.zeros((1, 1), dtype=np.float32)
+    for steps, share in ((1, 0), (2, 0), (3, 1 / 6), (5, 5 / 10)):
+        assert share_outside(model_of(law), states, np.array([steps]), batch) == pytest.approx(share)
+    # With ends after half of the steps the third step counts a quarter.
+    ending = share_outside(model_of(law, ends=0.5), states, np.array([3]), batch)
+    assert ending == pytest.approx(0.25 / (2 * 1.75))
+    assert asked(model_of(law), batch, (X,)).outside == 0
+    assert asked(model_of(law), batch, (X,), horizon=9).outside > 0.5
+
+
+def test_lines_at_which_the_process_ends_are_drawn_from_the_gap_that_holds_them():
+    # Ends at 9.0 and beyond; the last that went on had 8.0.
+    x = np.linspace(0, 8, 20)
+    obs = np.concatenate([np.stack([x, x], axis=1), np.array([[7.0, 9.0], [7.0, 9.5], [7.0, 11.0], [7.0, 12.0]])])
+    batch = cut_off(obs[..., None], np.arange(24)[:, None] % 2, ("x",))
+    ended = obs[:, 1] > 8
+    batch = replace(batch, terminated=ended, truncated=~ended)
+    scaler = Scaler(np.zeros(1), np.ones(1))
+    head = EndHead("lines", EndLines.from_batch(batch, scaler, np.ones(1)), 0.0)
+    assert head.lines.high.tolist() == [8.5]
+    high = np.array([one.lines.high[0] for one in drawn_ends(head, batch, 500, np.random.default_rng(0))])
+    assert high.min() == pytest.approx(8.0, abs=0.02)
+    assert high.max() == pytest.approx(9.0, abs=0.02)
+    assert all(one.lines.low[0] == -np.inf for one in drawn_ends(head, batch, 5, np.random.default_rng(0)))
+    still = EndHead("constant", head.lines, 0.1)
+    assert drawn_ends(still, batch, 3, np.random.default_rng(0)) == [still] * 3
+    # All at the same outcome, a limit: it is the line.
+    floor = replace(batch, obs=np.minimum(batch.obs, 9.0))
+    head = EndHead("lines", EndLines.from_batch(floor, scaler, np.ones(1)), 0.0)
+    assert {float(one.lines.high[0]) for one in drawn_ends(head, floor, 5, np.random.default_rng(0))} == {9.0}
 
 
 def test_the_same_numbers_give_the_same_intervals():

@@ -90,6 +90,9 @@ def test_contradictions():
     assert raises.contradicted(-0.1, (-0.5, 0.3))
     assert not raises.contradicted(0.0, None)
     assert not raises.contradicted(0.1, (-9.0, 9.0))
+    # A law that is held to the sign keeps it at mean levels, up to rounding.
+    assert not raises.contradicted(-0.03, (-0.5, 0.3))
+    assert raises.contradicted(-0.05, (-0.5, 0.3))
     size = StatedEffect("a x 1 to 2", "a", "x", 1.0, 2.0)
     assert size.contradicted(0.5, (0.2, 0.9))
     assert not size.contradicted(0.5, (0.2, 1.0))
