@@ -2,8 +2,8 @@
 
 The number of lags and the ridge strength are chosen by the error on the validation episodes. What is fitted is the
 change x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. A
-feature whose outcomes pile up at a limit is fitted as censored there if that lowers its validation error. The law of
-any other feature is linear, or bends in its own level and has effects that depend on levels
+feature whose outcomes pile up at a limit is fitted as censored there if that lowers its error. The law of any other
+feature is linear, or bends in its own level and has effects that depend on levels
 (:mod:`cirl_gym.outcome_models.terms`), whichever foretells best.
 
 Two kinds of features take no part in fitting. What is known beforehand, what was observed of another feature one step
@@ -252,8 +252,9 @@ class _Search:
         error = difference.std(axis=1) / np.sqrt(totals.shape[1])
         close = difference.mean(axis=1) <= error
         smallest = min(candidate[0] for candidate, near in zip(found, close, strict=True) if near)
-        inside = [i for i, candidate in enumerate(found) if candidate[0] == smallest]
-        order, strength, weights, intercept = found[min(inside, key=lambda i: float(totals[i].mean()))]
+        inside = [i for i, candidate in enumerate(found) if candidate[0] == smallest and close[i]]
+        # What a ridge takes from covariates it gives to the effects of actions that were chosen by them.
+        order, strength, weights, intercept = found[min(inside, key=lambda i: found[i][1])]
         return order, strength, weights.copy(), intercept.copy()
 
     def solve(self, columns: IntArray, strengths: tuple[float, ...]) -> list[tuple[float, FloatArray, FloatArray]]:
@@ -278,10 +279,20 @@ class _Search:
         penalty = np.concatenate([[0.0], np.full(len(columns), max(strength, 1e-10))])
         begin = np.concatenate([start, alone[:, 0]])
         solution = censored_regression(full, self.change[:, j], self.sides[:, j], penalty, begin)
-        error = self.loss(columns, solution[1:], float(solution[0]), j).mean()
-        if error < self.loss(columns, plain[:, 0], float(level[0]), j).mean():
+        known = self.error(columns, solution[1:], float(solution[0]), j)
+        if known < self.error(columns, plain[:, 0], float(level[0]), j):
             return solution[1:], float(solution[0]), True
         return plain[:, 0], float(level[0]), False
+
+    def error(self, columns: IntArray, weights: FloatArray, intercept: float, j: int) -> float:
+        """Sum of squared errors of feature j inside the bounds, on all episodes.
+
+        Few outcomes may lie at a limit, and hardly any of them in the validation episodes.
+        """
+        predicted = self.now[:, j] + self.design[:, columns] @ weights + intercept
+        missed = np.clip(predicted, self.low[j], self.high[j]) - self.now[:, j] - self.change[:, j]
+        held_out = self.loss(columns, weights, intercept, j).sum() * self.unit[j]
+        return float(missed @ missed + held_out)
 
     def loss(
         self, columns: IntArray, weights: FloatArray, intercept: FloatArray | float, which: int | slice = slice(None)
@@ -312,7 +323,7 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
     """Fit on the training episodes, choose by the validation episodes.
 
     The smallest order whose validation error is within one standard error (paired by episode) of the best is taken,
-    and in it the best strength.
+    and in it the weakest ridge of which that is true.
 
     Raises:
         ValueError: shapes are given for another number of features, or effects of what there is not.

@@ -24,6 +24,8 @@ from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 
 FEWEST_AT_LIMIT = 10
 """So many outcomes must share the very same extreme value before it counts as a limit."""
+FEWEST_ALIKE = 4
+"""So many are enough where every other value occurs less often."""
 FEWEST_FREE = 20
 """So many outcomes must lie inside the limits before a law can be read off them."""
 _FAR = 6.0
@@ -90,11 +92,13 @@ UNLIMITED = HardLimits(-np.inf, np.inf)
 
 def hard_limits(outcomes: FloatArray) -> HardLimits:
     """The limits at which outcomes ``[n]`` pile up, if they do and enough lie between."""
-    low, high = float(outcomes.min()), float(outcomes.max())
-    limits = HardLimits(
-        low if (outcomes == low).sum() >= FEWEST_AT_LIMIT else -np.inf,
-        high if (outcomes == high).sum() >= FEWEST_AT_LIMIT else np.inf,
-    )
+    values, counts = np.unique(outcomes, return_counts=True)
+    # Where no other value occurs as often a few at the very end are no rounding.
+    enough = [
+        count >= FEWEST_AT_LIMIT or (count >= FEWEST_ALIKE and count > np.delete(counts, end).max(initial=0))
+        for end, count in ((0, counts[0]), (-1, counts[-1]))
+    ]
+    limits = HardLimits(float(values[0]) if enough[0] else -np.inf, float(values[-1]) if enough[1] else np.inf)
     free = (limits.side(outcomes) == 0).sum()
     return limits if free >= max(FEWEST_FREE, 0.05 * len(outcomes)) else UNLIMITED
 

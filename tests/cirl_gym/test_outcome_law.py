@@ -293,3 +293,13 @@ def test_a_fitted_model_scatters_as_its_validation_episodes(tmp_path):
 def test_wrong_parts_are_refused(quantiles, mixing, message):
     with pytest.raises(ValueError, match=message):
         ResidualNoise(quantiles, mixing)
+
+
+def test_a_few_outcomes_at_the_very_end_are_a_limit_where_no_other_value_comes_back():
+    inside = np.linspace(1.0, 9.0, 200)
+    assert hard_limits(np.append(inside, [0.0] * 4)) == HardLimits(0.0, np.inf)
+    assert hard_limits(np.append(inside, [0.0] * 3)) == HardLimits(-np.inf, np.inf)
+    assert hard_limits(np.append(inside, [10.0] * 4)) == HardLimits(-np.inf, 10.0)
+    # Rounded readings come back too: then ten are needed, as ever.
+    assert hard_limits(np.append(np.round(inside), [0.0] * 9)).low == -np.inf
+    assert hard_limits(np.append(np.round(inside), [0.0] * 10)).low == 0.0
