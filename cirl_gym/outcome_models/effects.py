@@ -115,7 +115,8 @@ def action_effects(
     every, total = asked(inner, inner.encode(rows)[n, t])
     decisions = np.bincount(rows.actions[rows.mask], minlength=rows.n_actions)
     # What a model says of an action that nobody took is made up.
-    every[:, (decisions[1:] == 0) | (decisions[0] == 0)] = total[(decisions[1:] == 0) | (decisions[0] == 0)] = np.nan
+    never = (decisions[1:] == 0) | (decisions[0] == 0)
+    every[:, never] = total[never] = np.nan
     parts = [_parts(column) for column in outcome_columns(rows.obs[n, t], read, rows.features).T]
     members = inner.members if isinstance(inner, EnsembleModel) else (inner,)
     means, levels, sums = [], [], []
@@ -226,8 +227,11 @@ def _interval(drawn: FloatArray, estimate: FloatArray) -> FloatArray:
 
 
 def _parts(levels: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Edges ``[P + 1]`` of parts with about as many levels ``[R]`` each, and ``[P, R]`` what makes their means."""
-    edges = np.unique(np.quantile(levels, np.linspace(0, 1, PARTS + 1)))
+    """Edges ``[P + 1]`` of parts with about as many levels ``[R]`` each, and ``[P, R]`` what makes their means.
+
+    Every edge is a level that there is, so that no part is empty.
+    """
+    edges = np.unique(np.quantile(levels, np.linspace(0, 1, PARTS + 1), method="higher"))
     part = np.clip(np.searchsorted(edges, levels, side="right") - 1, 0, max(len(edges) - 2, 0))
     inside = (part == np.arange(max(len(edges) - 1, 1))[:, None]).astype(np.float64)
     return edges, inside / inside.sum(axis=1, keepdims=True)

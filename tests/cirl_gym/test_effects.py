@@ -79,7 +79,7 @@ def test_effects_by_level_are_means_in_quarters_by_hand():
     assert found.by_level[0][0] is None
     assert found.by_level[1] == (None, None)
     one = found.by_level[0][1]
-    assert one.edges.tolist() == [-8.0, -4.25, -0.5, 3.25, 7.0]
+    assert one.edges.tolist() == [-8.0, -4.0, 0.0, 4.0, 7.0]
     np.testing.assert_allclose(one.mean, 2 + 0.1 * np.array([-6.5, -2.5, 1.5, 5.5]), atol=1e-5)
     assert (one.low <= one.mean).all()
     assert (one.high >= one.mean).all()
