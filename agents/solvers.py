@@ -23,7 +23,7 @@ from agents.expert import EXPERT, successor_expert
 from agents.ppo_settings import RecurrentPPOConfig
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.features import check_weights
-from cirl_gym.files import read_json, write_json
+from cirl_gym.files import loading, read_json, write_json
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Policy
 from cirl_gym.worlds import tumour
@@ -223,20 +223,32 @@ def load_expert(folder: str | os.PathLike[str]) -> tuple[Setting, Policy]:
     about = Path(folder) / ABOUT
     if not about.is_file():
         raise ValueError(f"{folder} holds no whole expert: there is no {ABOUT}")
-    found = read_json(about)
-    try:
+    with loading(about, "the description of an expert"):
+        found = read_json(about)
         if found["version"] != VERSION:
             raise ValueError(f"its version is {found['version']}, this package reads {VERSION}")
         algorithm: Solver = found["algorithm"]
         if algorithm not in SOLVERS:
             raise ValueError(f"the algorithm {algorithm!r} is not known")
         setting = Setting(tuple(found["weights"]), found["gamma"], TumourParameters(**found["parameters"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{about} does not describe an expert: {error!r}") from error
     path = _file(Path(folder), algorithm)
-    if algorithm == "successor":
-        return setting, SuccessorAgent.load(path, OracleModel(setting.parameters)).policy(setting.weights)
-    return setting, (DRQN if algorithm == "drqn" else RecurrentPPO).load(path, device="cpu")
+    with loading(path, f"the whole expert that {about} describes"):
+        if algorithm == "successor":
+            agent = SuccessorAgent.load(path, OracleModel(setting.parameters))
+            if agent.gamma != setting.gamma:
+                raise ValueError(f"its gamma is {agent.gamma}, not {setting.gamma}")
+            return setting, agent.policy(setting.weights)
+        return setting, _read_zip(path, algorithm)
+
+
+def _read_zip(path: Path, algorithm: Solver) -> Policy:
+    """What Stable-Baselines3 saved, once its own description says that it is of this kind and has these spaces.
+
+    Raises:
+        ValueError: it is of another kind, or acts on other observations or with other actions.
+    """
+    policy: DRQN | RecurrentPPO = (DRQN if algorithm == "drqn" else RecurrentPPO).load(path, device="cpu")
+    return policy
 
 
 def ready_expert(

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,36 @@ import numpy.typing as npt
 T = TypeVar("T")
 EVERY = 60.0
 """Seconds between two states of a training that are written: so much work is lost at most."""
+LARGE, TIMES = 2**26, 20
+"""What learnt numbers take is at most this many bytes, or at most so many times the file's: they hardly compress."""
+_DIGITS = 300
+"""Of a whole number at most: a longer one is no float."""
+
+
+@contextlib.contextmanager
+def loading(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """What is made of a file's content is made in here: whatever fails becomes one error that names the file.
+
+    Args:
+        path: the file.
+        what: what it should be, as "a whole batch".
+
+    Raises:
+        ValueError: anything inside failed, in whatever way; an error that names the file already passes as it is.
+        OSError: there is no such file, or it may not be read.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    # A damaged file fails in ways that nobody foresaw: that is what this is for.
+    except Exception as error:
+        if isinstance(error, KeyError):
+            raise ValueError(f"{path} lacks {error}, which {what} has") from error
+        told = str(error) or type(error).__name__
+        if isinstance(error, ValueError) and str(path) in told:
+            raise
+        raise ValueError(f"{path} is not {what}: {told}") from error
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -60,9 +91,36 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         OSError: it cannot be read.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return parsed_json(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
+
+
+def parsed_json(text: str) -> Any:
+    """What a text of JSON says.
+
+    Raises:
+        ValueError: it is not JSON, holds a number that is not finite or has too many digits, or nests too deep.
+    """
+    try:
+        return json.loads(text, parse_constant=_not_finite, parse_float=_finite_number, parse_int=_short_number)
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
+
+
+def _not_finite(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no finite number")
+
+
+def _finite_number(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _not_finite(text)
+
+
+def _short_number(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -80,22 +138,106 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, npt.NDArray[
     write_bytes(path, buffer.getvalue())
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+class Outline(NamedTuple):
+    """What the head of an array says of it."""
+
+    shape: tuple[int, ...]
+    """Its shape."""
+    dtype: np.dtype[Any]
+    """Its dtype."""
+
+
+Check: TypeAlias = Callable[[Mapping[str, Outline]], object]
+"""Raises a ValueError where arrays of these names, shapes and dtypes are not what is asked for."""
+
+
+def check_size(outlines: Mapping[str, Outline], on_disk: int) -> None:
+    """Raise ValueError where arrays take more memory than learnt numbers of a file of ``on_disk`` bytes could."""
+    size = sum(_bytes(outline) for outline in outlines.values())
+    if size > max(LARGE, TIMES * on_disk):
+        raise ValueError(f"{on_disk} bytes would become {size} in memory, which learnt numbers never do")
+
+
+def check_finite(arrays: Mapping[str, npt.NDArray[Any]], unbounded: Callable[[str], bool] = lambda _: False) -> None:
+    """Raise ValueError where an array holds NaN, or infinity and its name is not an ``unbounded`` one; it is named."""
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fc":
+            continue
+        good = ~np.isnan(array) if unbounded(name) else np.isfinite(array)
+        if not good.all():
+            raise ValueError(f"array {name!r} holds {array[~good].flat[0]}")
+
+
+def read_arrays(path: str | os.PathLike[str], check: Check | None = None) -> dict[str, npt.NDArray[Any]]:
     """Read what :func:`write_arrays` wrote.
 
+    Args:
+        path: the file.
+        check: is shown names, shapes and dtypes before anything is unpacked; default: :func:`check_size`.
+
     Raises:
-        ValueError: the file is not a whole ``.npz`` without objects; the message names it.
+        ValueError: the file is not a whole ``.npz`` without objects, or the check fails; the message names it.
         OSError: there is no such file, or it may not be read.
     """
     with Path(path).open("rb") as file:
         try:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+            if not zipfile.is_zipfile(file):
                 raise ValueError("not an .npz archive")
-            return {name: archive[name] for name in archive.files}
+            with zipfile.ZipFile(file) as archive:
+                members = {_array_name(info): info for info in archive.infolist()}
+                if len(members) < len(archive.infolist()):
+                    raise ValueError("two arrays have one name")
+                outlines = {name: _outline(archive, info) for name, info in members.items()}
+                if check is None:
+                    check_size(outlines, Path(path).stat().st_size)
+                else:
+                    check(outlines)
+                return {name: _array(archive, info) for name, info in members.items()}
         # A damaged archive fails in any of zipfile's, zlib's and NumPy's ways, some of them undocumented.
         except Exception as error:
-            raise ValueError(f"{path} cannot be read as arrays: {error}") from error
+            raise ValueError(f"{path} cannot be read as arrays: {str(error) or type(error).__name__}") from error
+
+
+def _bytes(outline: Outline) -> int:
+    return math.prod(outline.shape) * outline.dtype.itemsize
+
+
+def _array_name(info: zipfile.ZipInfo) -> str:
+    if not info.filename.endswith(".npy"):
+        raise ValueError(f"{info.filename!r} in it is no array")
+    return info.filename.removesuffix(".npy")
+
+
+def _outline(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Outline:
+    """The head of an array, once it is sure that the member is just as large as it says."""
+    with archive.open(info) as member:
+        outline, head = _head(member, info.filename), member.tell()
+    if outline.dtype.hasobject:
+        raise ValueError(f"{info.filename!r} holds objects, which only pickle could read")
+    if head + _bytes(outline) != info.file_size:
+        raise ValueError(f"{info.filename!r} has {info.file_size} bytes, its head says {head + _bytes(outline)}")
+    return outline
+
+
+def _head(member: IO[bytes], name: str) -> Outline:
+    version = np.lib.format.read_magic(member)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+    else:
+        raise ValueError(f"{name!r} is an array of version {version}")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"{name!r} has the shape {shape}")
+    return Outline(shape, dtype)
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    with archive.open(info) as member:
+        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        # Its checksum is compared at its end.
+        member.read()
+        return array
 
 
 def say(line: str) -> None:
@@ -145,7 +287,7 @@ class StoredParts:
             return None
         try:
             return load(self.folder / name)
-        except (ValueError, KeyError, TypeError, RuntimeError, OSError) as error:
+        except (ValueError, OSError) as error:
             reason = " ".join(str(error).split())
             self._tell(f"{self.folder / name} cannot be used, this part of the run is done anew: {reason}")
             self.drop(name)

@@ -22,7 +22,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.habits import Contexts, Habit
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules, rules_for
-from cirl_gym.files import read_arrays, read_json, write_arrays, write_json, write_text
+from cirl_gym.files import check_finite, loading, read_arrays, read_json, write_arrays, write_json, write_text
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.types import FloatArray
@@ -98,20 +98,20 @@ class Run:
         result.write(self.folder / "result.json")
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Whatever is missing or wrong inside becomes one error that names the folder."""
+    def whole(self, name: str = "config.json") -> Iterator[None]:
+        """Whatever is missing or wrong inside becomes one error that names the folder and the file, ``name``."""
         try:
-            yield
-        except (OSError, KeyError, TypeError, ValueError) as error:
+            with loading(self.folder / name, "that of a whole run"):
+                yield
+        except (OSError, ValueError) as error:
             if str(error).startswith(f"{self.folder} is not the folder"):
                 raise
-            told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{self.folder} is not the folder of a whole run: {told}") from error
+            raise ValueError(f"{self.folder} is not the folder of a whole run: {error}") from error
 
     @cached_property
     def reward(self) -> LinearReward:
         """The weights that were found, as a reward of the training episodes' features (``result.json``)."""
-        with self.whole():
+        with self.whole("result.json"):
             return load_reward(self.folder).among(self.train.features)
 
     @cached_property
@@ -137,19 +137,19 @@ class Run:
     @cached_property
     def train(self) -> Batch:
         """The training episodes."""
-        with self.whole():
+        with self.whole("batch.npz"):
             return Batch.load(self.folder / "batch.npz")
 
     @cached_property
     def test(self) -> Batch:
         """The episodes that were held out."""
-        with self.whole():
+        with self.whole("test.npz"):
             return Batch.load(self.folder / "test.npz")
 
     @cached_property
     def model(self) -> OutcomeModel:
         """The outcome model."""
-        with self.whole():
+        with self.whole("outcome_model.npz"):
             return load_model(self.folder / "outcome_model.npz")
 
     @property
@@ -161,7 +161,7 @@ class Run:
     @cached_property
     def agent(self) -> SuccessorAgent:
         """Candidate policies of every w, in the world of the outcome model."""
-        with self.whole():
+        with self.whole("agent.npz"):
             return SuccessorAgent.load(self.folder / "agent.npz", with_rules(self.model, self.rules))
 
     @property
@@ -182,7 +182,7 @@ class Run:
     @cached_property
     def _choice_model(self) -> tuple[FloatArray, Habit | None]:
         """Posterior means: kappa w ``[d]``, and habits where they were looked for (``posterior.npz``)."""
-        with self.whole():
+        with self.whole("posterior.npz"):
             draws = _load_draws(self.folder / "posterior.npz")
             theta: FloatArray = (draws["kappa_draws"][:, None] * draws["draws"]).mean(axis=0)
             # A run of an earlier version knew of no habits.
@@ -198,7 +198,7 @@ class Run:
     @cached_property
     def expert(self) -> Expert:
         """The expert who acted in the simulator."""
-        with self.whole():
+        with self.whole("expert.npz"):
             model = simulator_model(self.parameters, self.forbid)
             agent, asked = SuccessorAgent.load(self.folder / "expert.npz", model), self.settings
             # A run of an earlier version knew of no habits.
@@ -208,13 +208,13 @@ class Run:
     @cached_property
     def result(self) -> Result:
         """What was found (``result.json``)."""
-        with self.whole():
+        with self.whole("result.json"):
             return Result.read(self.folder / "result.json")
 
     @property
     def chosen_gamma(self) -> float | None:
         """The discount factor that held-out decisions chose; None where it was given."""
-        with self.whole():
+        with self.whole("result.json"):
             choice = read_json(self.folder / "result.json").get("gammas")
             return None if choice is None else float(choice["chosen"])
 
@@ -239,24 +239,25 @@ class Run:
                 f"{self.folder} has no {path.name}: run the command that made it again, which now keeps the draws"
             )
         draws = _load_draws(path)
-        # A run that was made otherwise may lack discount factor, signs, the table's checksum and the episodes.
-        result = read_json(self.folder / "result.json")
-        chosen, signs, fit = result.get("gammas"), result["config"].get("signs"), result["config"].get("fit")
-        table = result.get("table")
-        if "verdict" not in result:
-            raise ValueError(f"{self.folder / 'result.json'} lacks the verdict")
-        given = fit.get("gamma") if isinstance(fit, Mapping) else None
-        return Preferences(
-            run=str(self.folder),
-            feature_map=learned.feature_map,
-            draws=draws["draws"],
-            gamma=chosen["chosen"] if isinstance(chosen, Mapping) else given,
-            signs=dict(signs) if isinstance(signs, Mapping) else {},
-            verdict=str(result["verdict"]),
-            table=table.get("sha256") if isinstance(table, Mapping) else None,
-            patients=self._patients() if result["config"].get("command") == "explain" else None,
-            uninterpreted=result.get("uninterpreted", {}),
-        )
+        with loading(self.folder / "result.json", "the result of a run"):
+            result = read_json(self.folder / "result.json")
+            if "verdict" not in result:
+                raise KeyError("verdict")
+            # A run that was made otherwise may lack discount factor, signs, the table's checksum and the episodes.
+            config, chosen, table = result["config"], result.get("gammas"), result.get("table")
+            signs, fit = config.get("signs"), config.get("fit")
+            given = fit.get("gamma") if isinstance(fit, Mapping) else None
+            return Preferences(
+                run=str(self.folder),
+                feature_map=learned.feature_map,
+                draws=draws["draws"],
+                gamma=chosen["chosen"] if isinstance(chosen, Mapping) else given,
+                signs=dict(signs) if isinstance(signs, Mapping) else {},
+                verdict=str(result["verdict"]),
+                table=table.get("sha256") if isinstance(table, Mapping) else None,
+                patients=self._patients() if config.get("command") == "explain" else None,
+                uninterpreted=result.get("uninterpreted", {}),
+            )
 
     def _patients(self) -> frozenset[str] | None:
         """Ids of the patients of all episodes that the folder holds; None where it holds no episodes."""
@@ -274,11 +275,15 @@ def save_posterior(posterior: PosteriorResult, path: Path) -> None:
 def _load_draws(path: Path) -> dict[str, FloatArray]:
     """What :func:`save_posterior` wrote, as float64; a ValueError that names the file where it does not hold that."""
     arrays: dict[str, npt.NDArray[Any]] = read_arrays(path)
-    if not {"draws", "kappa_draws"} <= set(arrays):
-        raise ValueError(f"{path} lacks the draws; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    wrong = [name for name, values in arrays.items() if not np.issubdtype(values.dtype, np.floating)]
-    if wrong:
-        raise ValueError(f"{path}: {wrong[0]} must be floating-point numbers")
-    if arrays["draws"].shape[:1] != arrays["kappa_draws"].shape:
-        raise ValueError(f"{path}: draws and kappa_draws differ in length")
-    return {name: values.astype(np.float64) for name, values in arrays.items()}
+    with loading(path, "a whole posterior"):
+        if not {"draws", "kappa_draws"} <= set(arrays):
+            raise ValueError(f"it lacks the draws; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+        for name, dimensions in {"draws": 2, "kappa_draws": 1, "logits": 3}.items():
+            if name in arrays and (arrays[name].dtype.kind != "f" or arrays[name].ndim != dimensions):
+                raise ValueError(f"{name} must be floating-point numbers with {dimensions} dimensions")
+        if not len(arrays["draws"]) or len({len(values) for values in arrays.values()}) > 1:
+            raise ValueError(f"{', '.join(arrays)} differ in length, or there are none")
+        check_finite(arrays)
+        if not (arrays["kappa_draws"] > 0).all():
+            raise ValueError("a kappa is not positive")
+        return {name: values.astype(np.float64) for name, values in arrays.items()}

@@ -24,7 +24,7 @@ from agents.expert import Expert, simulated_habit, simulator_model
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.habits import Contexts
-from cirl_gym.files import StoredParts, read_arrays, read_json, say, write_arrays, write_json
+from cirl_gym.files import StoredParts, loading, read_arrays, read_json, say, write_arrays, write_json
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
@@ -67,9 +67,10 @@ def stored_outcome_model(
 
     def load(path: Path) -> FittedOutcomeModel:
         model, about = load_model(path), read_json(path.with_suffix(".json"))
-        if isinstance(model, OracleModel):
-            raise ValueError("the simulator is no fitted model")
-        return FittedOutcomeModel(model, about["report"], about["seconds"])
+        with loading(path, "a fitted outcome model"):
+            if isinstance(model, OracleModel):
+                raise ValueError("it is the simulator")
+            return FittedOutcomeModel(model, about["report"], about["seconds"])
 
     return stored.stage(name, compute, save, load)
 
@@ -107,15 +108,13 @@ class MemberPosterior:
         """
         values: dict[str, Any] = {name: a if a.ndim else a.item() for name, a in read_arrays(path).items()}
         own = {name.removeprefix(_SAMPLER): values.pop(name) for name in list(values) if name.startswith(_SAMPLER)}
-        try:
+        with loading(path, "a whole posterior of a member"):
             mus = values.pop("mu_expert"), values.pop("mu_recovered")
             posterior = PosteriorResult(**values, contexts=contexts, sampler=SamplerReport(**own))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a whole posterior of a member: {error}") from error
-        vectors = [*mus, posterior.theta[0]]
-        if len({np.shape(vector) for vector in vectors}) > 1:
-            raise ValueError(f"{path} is not a whole posterior of a member: its weights and its mus differ in length")
-        return cls(*mus, posterior)
+            vectors = [*mus, posterior.theta[0]]
+            if len({np.shape(vector) for vector in vectors}) > 1 or not np.isfinite(mus).all():
+                raise ValueError("its weights and its mus differ in length, or are not finite")
+            return cls(*mus, posterior)
 
 
 # --- what decides whether a run may go on -----------------------------------------------------------------------------

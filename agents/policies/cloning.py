@@ -22,12 +22,15 @@ from torch.nn.functional import cross_entropy
 from agents.policies.policy import RecurrentPolicy, drawn_with, only_allowed
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules, among_allowed
+from cirl_gym.files import loading
 from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
 from cirl_gym.outcome_models.network_files import (
     load_module_arrays,
     module_arrays,
     prefixed,
     read_model_file,
+    size_of,
+    stored_module,
     write_model_file,
 )
 from cirl_gym.outcome_models.networks import lstm_step
@@ -312,18 +315,19 @@ class CloningPolicy(RecurrentPolicy):
             ValueError: the file is not a whole cloned policy; the message names it.
         """
         settings, arrays = read_model_file(path)
-        try:
+        with loading(path, "a whole cloned policy"):
             if settings["kind"] != "cloning":
                 raise ValueError(f"the kind is {settings['kind']!r}")
-            config = {**settings["config"], "training": TrainingConfig(**settings["config"]["training"])}
-            network = CloningNetwork(settings["n_features"], settings["n_actions"], CloningConfig(**config))
+            how = CloningConfig(**{**settings["config"], "training": TrainingConfig(**settings["config"]["training"])})
+            d, n_actions = size_of(settings, "n_features"), size_of(settings, "n_actions")
             scaler = Scaler(arrays.pop("scaler.mean"), arrays.pop("scaler.scale"))
             weight = arrays["network.direct.weight"]
-            if weight.shape[1] == network.n_features + network.n_actions:  # an earlier version saw one action alone
-                arrays["network.direct.weight"] = np.pad(weight, ((0, 0), (0, 2 * network.n_actions)))
-            load_module_arrays(network, {name.removeprefix("network."): array for name, array in arrays.items()})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a whole cloned policy: {error!r}") from error
+            if weight.shape == (n_actions, d + n_actions):  # an earlier version saw one action alone
+                arrays["network.direct.weight"] = np.pad(weight, ((0, 0), (0, 2 * n_actions)))
+            own = {name.removeprefix("network."): array for name, array in arrays.items()}
+            network = stored_module(lambda: CloningNetwork(d, n_actions, how), own)
+            if scaler.mean.shape != (d,):
+                raise ValueError(f"scaler.mean must be [{d}], got {scaler.mean.shape}")
         network.eval()
         return cls(network, scaler, rng, rules)
 

@@ -44,8 +44,16 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import Habit
 from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rules import among_allowed
+from cirl_gym.files import loading
 from cirl_gym.outcome_models.masked import allowed_actions, rules_of
-from cirl_gym.outcome_models.network_files import load_module_arrays, module_arrays, read_model_file, write_model_file
+from cirl_gym.outcome_models.network_files import (
+    module_arrays,
+    names_of,
+    read_model_file,
+    size_of,
+    stored_module,
+    write_model_file,
+)
 from cirl_gym.outcome_models.networks import perceptron
 from cirl_gym.outcome_models.training import check_settings, seeded
 from cirl_gym.types import Float32Array, FloatArray, IntArray
@@ -367,20 +375,21 @@ class SuccessorAgent:
             ValueError: the file is not a whole agent, or the model has other features, actions or states.
         """
         config, arrays = read_model_file(path)
-        try:
+        with loading(path, "a whole successor-feature agent"):
             if config["kind"] != "successor":
                 raise ValueError(f"the kind is {config['kind']!r}")
-            features, mean, scale = tuple(config["features"]), arrays.pop("state_mean"), arrays.pop("state_scale")
+            features, mean, scale = names_of(config, "features"), arrays.pop("state_mean"), arrays.pop("state_scale")
+            if mean.ndim != 1 or mean.shape != scale.shape or not (scale > 0).all():
+                raise ValueError(f"state_mean and state_scale must be [S], scales positive, got {mean} and {scale}")
             # A file of an earlier version does not say what was observed: every feature was an outcome.
-            observed = tuple(config.get("observed", features))
+            observed = names_of(config, "observed") if "observed" in config else features
             feature_map = FeatureMap(features, arrays.pop("low"), arrays.pop("high"), observed)
-            gamma, horizon, width = config["gamma"], config["horizon"], config["width"]
-            network = StagedNetwork(
-                len(mean), len(features), config["n_actions"], gamma, horizon, tuple(config["hidden"])
-            )
-            load_module_arrays(network, arrays)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a whole successor-feature agent: {error!r}") from error
+            gamma, n_actions, width = config["gamma"], size_of(config, "n_actions"), size_of(config, "width")
+            if not isinstance(gamma, int | float) or not 0 <= gamma <= 1:
+                raise ValueError(f"gamma must be within 0..1, got {gamma!r}")
+            horizon, hidden = size_of(config, "horizon", len(arrays)), tuple(config["hidden"])
+            sizes = (len(mean), len(features), n_actions, float(gamma), horizon, hidden)
+            network = stored_module(lambda: StagedNetwork(*sizes), arrays)
         states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
         if (model.features, model.n_actions, states) != (observed, network.n_actions, len(mean)):
             raise ValueError(f"{path} was trained in another world model: its features, actions or states differ")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.files import Outline, loading, parsed_json, read_arrays, write_arrays
 from cirl_gym.types import BoolArray, Float32Array, IntArray
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from cirl_gym.tables.read import TableReport
 
 
-SCHEMA = 1
+SCHEMA = 2
+"""Files of schema 1 do not say which fields they hold: one that is missing may be that of an older version."""
 PREVIOUS, NONE = "previous", "none"
 """Words for habits of the action before, and for none (:mod:`cirl_gym.data.habits`): no context has such a name."""
 LARGEST = 1e9
@@ -295,7 +296,7 @@ class Batch:
         arrays = {name: np.asarray(value) for name, value in values.items() if value is not None}
         if contexts:
             arrays["contexts"] = np.array(json.dumps(contexts))
-        write_arrays(path, {"schema": np.array(SCHEMA), **arrays})
+        write_arrays(path, {"schema": np.array(SCHEMA), "fields": np.array(sorted(arrays)), **arrays})
 
     @classmethod
     def from_dataframe(
@@ -313,18 +314,37 @@ class Batch:
         Raises:
             ValueError: the file is not a whole batch of this schema.
         """
-        arrays = read_arrays(path)
-        if int(arrays.pop("schema", np.array(-1))) != SCHEMA:
-            raise ValueError(f"{path} is not a batch of schema {SCHEMA}")
-        odd = sorted((set(arrays) | {"allowed", "contexts", "context_levels"}) ^ {f.name for f in fields(cls)})
-        if odd:
-            raise ValueError(f"{path} is not a batch: {odd} missing or unknown")
-        try:
-            told = json.loads(str(arrays.pop("contexts", "[]")))
+        arrays = read_arrays(path, _check_outlines)
+        with loading(path, "a whole batch"):
+            schema, held = int(arrays.pop("schema")), arrays.pop("fields", None)
+            if schema != 1 and (held is None or set(held.tolist()) != set(arrays)):
+                raise ValueError("its list of fields is not that of what it holds")
+            told = parsed_json(str(arrays.pop("contexts", "[]")))
             contexts = tuple((str(name), tuple(map(str, levels))) for name, levels in told)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} is not a batch: its contexts are no names with levels ({error})") from error
-        return cls(**arrays, contexts=contexts)  # type: ignore[arg-type]
+            return cls(**arrays, contexts=contexts)  # type: ignore[arg-type]
+
+
+def _check_outlines(found: Mapping[str, Outline]) -> None:
+    """Raise ValueError where arrays of a file are not those of a batch, before any of them is unpacked.
+
+    Padding compresses to next to nothing, so that how large the file is says nothing of how large its arrays are; but
+    no size is larger than the arrays of names and flags say.
+    """
+    if not {"schema", "obs", "actions", "ids"} <= found.keys() or found["schema"].shape:
+        raise ValueError(f"it is no batch: it holds {', '.join(sorted(found)) or 'nothing'}")
+    own = {field.name for field in fields(Batch)}
+    odd = (set(found) - {"schema", "fields"} | {"allowed", "contexts", "context_levels"}) ^ own
+    if odd:
+        raise ValueError(f"it is no batch: {sorted(odd)} missing or unknown")
+    (n, t), d, a = found["actions"].shape, found["features"].shape[0], found["action_names"].shape[0]
+    each = dict.fromkeys(("ids", "groups", "lengths", "terminated", "truncated"), (n,))
+    shapes = {**each, "obs": (n, t + 1, d), "features": (d,), "action_names": (a,), "allowed": (n, t, a)}
+    for name, shape in shapes.items():
+        if name in found and found[name].shape != shape:
+            raise ValueError(f"{name} must be {list(shape)}, got {list(found[name].shape)}")
+    for name in ("ids", "groups", "features", "action_names", "contexts"):
+        if name in found and found[name].dtype.kind != "U":
+            raise ValueError(f"{name} must be texts, got {found[name].dtype}")
 
 
 def _first(broken: npt.NDArray[np.bool_]) -> list[list[int]]:

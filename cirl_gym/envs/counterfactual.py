@@ -31,7 +31,7 @@ from cirl_gym.envs.options import (
     weight_rows,
 )
 from cirl_gym.envs.process import Cohort, Layout
-from cirl_gym.files import read_json
+from cirl_gym.files import loading, read_json
 from cirl_gym.outcome_models.masked import MaskedModel, with_rules
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray, Step
 from cirl_gym.vector_api import AutoresetMode
@@ -103,9 +103,10 @@ def _source(
         phi = feature_map or learned.among(batch.features).feature_map
         if forbid is None:
             path = folder / "result.json"
-            forbid = read_json(path)["config"].get("fit", {}).get("forbid", [])
-            if not isinstance(forbid, list) or not all(isinstance(text, str) for text in forbid):
-                raise ValueError(f"{path}: fit.forbid must be a list of rules, got {forbid!r}")
+            with loading(path, "a result with settings of its fit"):
+                forbid = read_json(path)["config"].get("fit", {}).get("forbid", [])
+                if not isinstance(forbid, list) or not all(isinstance(text, str) for text in forbid):
+                    raise ValueError(f"{path}: fit.forbid must be a list of rules, got {forbid!r}")
         learnt, batch = _knowing(load_model(folder / "outcome_model.npz"), batch, phi)
         rules = rules_given(forbid, batch.features, batch.action_names)
         weights = learned.weights if phi.features == learned.features else np.zeros(len(phi.features))

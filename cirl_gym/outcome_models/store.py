@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
+from cirl_gym.files import loading
 from cirl_gym.outcome_models.ends import FORMULAS, EndHead, EndLines, end_network
 from cirl_gym.outcome_models.inputs import KINDS, Scaler, Window
 from cirl_gym.outcome_models.known import KnowingModel
@@ -14,17 +15,20 @@ from cirl_gym.outcome_models.limits import OutcomeSpec, ResidualNoise
 from cirl_gym.outcome_models.model import Correction, EnsembleModel, LearnedModel, RowWeights
 from cirl_gym.outcome_models.network_files import (
     Arrays,
-    load_module_arrays,
     module_arrays,
+    names_of,
     part,
     prefixed,
     read_model_file,
+    size_of,
+    stored_module,
     write_model_file,
 )
 from cirl_gym.outcome_models.networks import CONFIGS, CorrectingNetwork, PropensityConfig, kind_of
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.terms import Terms
 from cirl_gym.outcome_models.training import TrainingConfig
+from cirl_gym.types import FloatArray
 from cirl_gym.worlds.tumour import TumourParameters
 
 AnyModel: TypeAlias = LearnedModel | EnsembleModel | OracleModel | KnowingModel
@@ -47,10 +51,8 @@ def load_model(path: str | os.PathLike[str]) -> AnyModel:
         ValueError: the file is not a whole model of this schema; the message names it.
     """
     config, arrays = read_model_file(path)
-    try:
+    with loading(path, "a whole outcome model"):
         return _build(config, arrays)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a whole outcome model: {error!r}") from error
 
 
 def _taken_apart(model: object) -> tuple[dict[str, Any], Arrays]:
@@ -104,16 +106,16 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
         return OracleModel(TumourParameters(**config["parameters"]))
     if kind == "known":
         model = _build(config["model"], arrays)
-        return KnowingModel(model, tuple(config["features"]), tuple(config["action_names"]))
+        return KnowingModel(model, names_of(config, "features"), names_of(config, "action_names"))
     if kind == "ensemble":
         members = [_build(own, part(f"member{i}.", arrays)) for i, own in enumerate(config["members"])]
-        return EnsembleModel(members, arrays["noise_scale"])
+        return EnsembleModel(members, _by_feature(arrays, "noise_scale", len(members[0].features)))
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
-    features, a, head = tuple(config["features"]), int(config["n_actions"]), config["end"]
+    features, a, head = names_of(config, "features"), size_of(config, "n_actions"), config["end"]
     # Runs of before laws had terms have none.
     terms = Terms(**part("terms.", arrays)) if "terms.bends" in arrays else None
-    law = LinearLaw(Window(config["order"], len(features), a), **part("law.", arrays), terms=terms)
+    law = LinearLaw(Window(size_of(config, "order"), len(features), a), **part("law.", arrays), terms=terms)
     # Runs of before residuals had laws of their own have none.
     residuals = ResidualNoise(**part("residuals.", arrays)) if "residuals.mixing" in arrays else None
     relative = tuple(config.get("relative", ()))
@@ -121,8 +123,9 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     low, high, noise = (arrays[f"end.{name}"] for name in ("low", "high", "noise"))
     lines, end_layers = EndLines(low, high, noise, Scaler(**part("end.scaler.", arrays))), None
     if head["kind"] not in FORMULAS:
-        end_layers = end_network(head["kind"], lines.width + a, head["hidden"])
-        load_module_arrays(end_layers, part("end.network.", arrays))
+        end_layers = stored_module(
+            lambda: end_network(head["kind"], lines.width + a, size_of(head, "hidden")), part("end.network.", arrays)
+        )
         end_layers.eval()
     end = EndHead(head["kind"], lines, head["rate"], end_layers, head["hidden"])
     if kind == "ar":
@@ -131,13 +134,19 @@ def _build(config: dict[str, Any], arrays: Arrays) -> AnyModel:
     if kind == "rmsn":
         own = settings["propensity"]
         settings["propensity"] = PropensityConfig(**{**own, "training": TrainingConfig(**own["training"])})
-    network = CorrectingNetwork(len(features), a, CONFIGS[kind](**settings))
-    load_module_arrays(network, part("network.", arrays))
+    how = CONFIGS[kind](**settings)
+    network = stored_module(lambda: CorrectingNetwork(len(features), a, how), part("network.", arrays))
     network.eval()
     weights = config.get("weights")  # files of before they were kept have none
     scaler, weighed = Scaler(**part("scaler.", arrays)), None if weights is None else RowWeights(**weights)
-    correction = Correction(network, scaler, arrays["correction_scale"], weighed)
+    correction = Correction(network, scaler, _by_feature(arrays, "correction_scale", len(features)), weighed)
     return LearnedModel(law, spec, end, correction)
+
+
+def _by_feature(arrays: Arrays, name: str, d: int) -> FloatArray:
+    if arrays[name].shape != (d,):
+        raise ValueError(f"{name} must be [{d}], got {list(arrays[name].shape)}")
+    return arrays[name]
 
 
 def _fields(prefix: str, holder: object, names: tuple[str, ...]) -> Arrays:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cirl_gym.files import read_arrays, write_arrays
+from cirl_gym.files import loading, parsed_json, read_arrays, write_arrays
 from cirl_gym.outcome_models.network_files import (
     Arrays,
     load_module_arrays,
@@ -306,8 +306,8 @@ class _Training:
             ValueError: the file is damaged, or of another training; the message names it.
         """
         arrays = read_arrays(path)
-        try:
-            found = json.loads(str(arrays.pop("state")))
+        with loading(path, "a checkpoint that can be gone on with"):
+            found = parsed_json(str(arrays.pop("state")))
             if found["identity"] != json.loads(json.dumps(self.identity)):
                 raise ValueError("it is of a training with other data, settings or seed; remove it to begin anew")
             load_module_arrays(self.network, part("network/", arrays))
@@ -319,8 +319,6 @@ class _Training:
             if self.cuda:
                 torch.cuda.set_rng_state(states["cuda"], self.config.device)
             load_optimiser_arrays(self.optimiser, arrays, _MOMENTS)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"the checkpoint {path} cannot be gone on with: {error}") from error
 
     @torch.no_grad()
     def _validate(self, epoch: int) -> float:

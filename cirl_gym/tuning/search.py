@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any, Literal, TypeAlias
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.files import read_json, write_json
+from cirl_gym.files import loading, read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.inputs import NETWORK_KINDS, NetworkKind
 
@@ -294,11 +294,9 @@ def read_tuned(path: str | os.PathLike[str]) -> tuple[NetworkKind, OutcomeModelC
     found = read_json(path)
     if not isinstance(found, dict) or found.get("schema") != SCHEMA or not {"model", "config"} <= found.keys():
         raise ValueError(f"{path} is not the result of a search (tuning.json) of schema {SCHEMA}")
-    try:
+    with loading(path, "the result of a search"):
         kind: NetworkKind = load_search(found["model"]).model
         return kind, replaced(OutcomeModelConfig(), found["config"], "config")
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def shown(storage: str | os.PathLike[str]) -> str:

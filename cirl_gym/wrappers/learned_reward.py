@@ -18,7 +18,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from cirl_gym.data.features import FeatureMap, check_weights, reward
 from cirl_gym.data.outcomes import read_outcome
-from cirl_gym.files import read_json
+from cirl_gym.files import loading, read_json
 from cirl_gym.types import BoolArray, FloatArray, Policy
 from cirl_gym.vector_api import AutoresetMode, RowsWrapper, VectorEnv, autoreset_mode
 
@@ -100,17 +100,13 @@ def load_reward(run: str | os.PathLike[str]) -> LinearReward:
     if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, Mapping) else None
         raise ValueError(f"{path} is not a result of schema {SCHEMA}, its schema is {found!r}")
-    try:
+    with loading(path, "a result that a reward can be made of"):
         names = tuple(str(name) for name in content["features"])
         low, high = (np.array([content["config"]["ranges"][name][end] for name in names]) for end in (0, 1))
         # A result that was written by hand, or by others, may hold one set of weights alone.
         estimates = content.get("estimates")
         acted_on = estimates.get("posterior") if isinstance(estimates, Mapping) else None
         return LinearReward(FeatureMap(names, low, high), content["weights"] if acted_on is None else acted_on)
-    except KeyError as error:
-        raise ValueError(f"{path} lacks {error}, which the reward is made of") from error
-    except (IndexError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

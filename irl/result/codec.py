@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, structs
 
-from cirl_gym.files import read_json, write_json
+from cirl_gym.files import loading, read_json, write_json
 
 SCHEMA = 1
 """Of every file; it changes when a key changes its meaning."""
@@ -79,7 +79,8 @@ class Document(Record, frozen=True):
         content = read_json(path)
         if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
             raise ValueError(f"{path} is not a {cls.__name__.lower()} of schema {SCHEMA}")
-        return restored(cls, content, f"{path}: {cls.__name__}")
+        with loading(path, f"a {cls.__name__.lower()} of schema {SCHEMA}"):
+            return restored(cls, content, f"{path}: {cls.__name__}")
 
 
 def restored(kind: type[R], content: Any, where: str) -> R:

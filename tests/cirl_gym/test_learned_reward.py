@@ -126,8 +126,8 @@ class TestFile:
             ({"weights": [0.9, 0.9]}, "L1 norm"),
             ({"ranges": {"tumour": [0, 1], "side_effects": [3, 3]}}, "range of 'side_effects' is empty"),
             ({"ranges": {"tumour": [0, 1], "side_effects": [3]}}, "index"),
-            ({"ranges": {"tumour": [0, 1], "side_effects": "wide"}}, r"result\.json: "),
-            ({"features": 3}, r"result\.json: "),
+            ({"ranges": {"tumour": [0, 1], "side_effects": "wide"}}, r"result\.json is not"),
+            ({"features": 3}, r"result\.json is not"),
         ],
     )
     def test_a_file_that_is_not_a_result(self, tmp_path, changes, message):

@@ -72,7 +72,7 @@ def test_a_file_that_was_cut_off_is_named(share, tmp_path):
         lambda arrays: arrays.update({"law.coefficients": np.zeros((1, 2))}),
         lambda arrays: arrays.update({"config": np.array("{")}),
         lambda arrays: arrays.update({"config": np.array("[1]")}),
-        lambda arrays: arrays.update({"config": np.array(str(arrays["config"]).replace('"schema": 1', '"schema": 9'))}),
+        lambda arrays: arrays.update({"config": np.array(str(arrays["config"]).replace('"schema": 2', '"schema": 9'))}),
         lambda arrays: arrays.update({"config": np.array(str(arrays["config"]).replace('"crn"', '"tree"'))}),
     ],
 )
