@@ -73,7 +73,7 @@ def read_effect(text: str, action_names: Sequence[str], outcomes: Sequence[str],
         text: in one of the forms :data:`FORMS`.
         action_names: the actions; the first is the one that others are compared with.
         outcomes: names of outcomes and observed features.
-        column: the action's column, which stands for the second of two actions.
+        column: the action's column, which stands for the second of two actions; ``=`` may be a space.
 
     Raises:
         ValueError: it has none of the forms, or names no action but the first, or no outcome.
@@ -81,8 +81,9 @@ def read_effect(text: str, action_names: Sequence[str], outcomes: Sequence[str],
     names = {f"{column}={name}": name for name in action_names if column} | {name: name for name in action_names}
     if column and len(action_names) == 2:
         names = {column: action_names[1], **names}
+    spelled = names | {name.replace("=", " "): action for name, action in names.items()}
     stripped = text.strip().replace("\N{MINUS SIGN}", "-")
-    begun = [name for name in sorted(names, key=len, reverse=True) if stripped.startswith(f"{name} ")]
+    begun = [name for name in sorted(spelled, key=len, reverse=True) if stripped.startswith(f"{name} ")]
     if not begun:
         raise ValueError(f"effect {text!r} begins with no action; the actions are {', '.join(names)}")
     read = [(name, *rest) for name in begun for rest in _taken_apart(stripped.removeprefix(name).strip())]
@@ -90,12 +91,12 @@ def read_effect(text: str, action_names: Sequence[str], outcomes: Sequence[str],
         raise ValueError(f"effect {text!r} must be {FORMS}")
     # Names may hold verbs: what is read first counts only where nothing else names an outcome.
     name, outcome, low, high = next((one for one in read if one[1] in outcomes), read[0])
-    if names[name] == action_names[0]:
+    if spelled[name] == action_names[0]:
         others = ", ".join(action_names[1:])
         raise ValueError(f"effect {text!r}: effects are of other actions against {name!r}; name one of {others}")
     if outcome not in outcomes:
         raise ValueError(f"effect {text!r}: {outcome!r} is no outcome nor feature; there are {', '.join(outcomes)}")
-    return StatedEffect(text, names[name], outcome, low, high)
+    return StatedEffect(text, spelled[name], outcome, low, high)
 
 
 def _taken_apart(rest: str) -> list[tuple[str, float, float]]:

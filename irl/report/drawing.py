@@ -351,20 +351,20 @@ def agreement_svg(over_time: AgreementOverTime) -> str:
 
 def effect_svg(effect: Effect, number: int) -> str:
     """One action's effect on the next value, by the current level; ``number`` tells the page's pictures apart."""
-    middles = [sum(part.level) / 2 for part in effect.by_level]
-    values = [part.effect for part in effect.by_level]
-    ends = [part.interval or (part.effect, part.effect) for part in effect.by_level]
-    spread = np.array([[max(v - a, 0), max(b - v, 0)] for v, (a, b) in zip(values, ends, strict=True)]).T
 
     def draw(axes: Axes) -> None:
         axes.axhline(0, color=GREY, lw=1)
-        axes.errorbar(middles, values, yerr=spread, color=BLUE, marker="o", lw=1.6, capsize=4)
+        for part in effect.by_level:
+            if part.interval is not None:
+                axes.fill_between(part.level, *part.interval, color=BAND)
+            axes.plot(part.level, (part.effect, part.effect), color=BLUE, lw=2)
         axes.set_xlabel("current level")
         axes.set_ylabel("effect on the next value")
         axes.set_title(fold_name(f"{effect.action} on {effect.outcome}", 60, 1), fontsize=10)
 
-    said = ", ".join(f"{value:+.3g} near {middle:.4g}" for value, middle in zip(values, middles, strict=True))
-    return svg(f"effect{number}", f"Effect of {effect.action} on {effect.outcome} by level: {said}", 2.4, draw)
+    parts = (f"{part.effect:+.3g} from {part.level[0]:.4g} to {part.level[1]:.4g}" for part in effect.by_level)
+    label = f"Effect of {effect.action} on {effect.outcome} by level: {', '.join(parts)}"
+    return svg(f"effect{number}", label, 2.4, draw)
 
 
 def regret_svg(result: Result) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from irl.report import drawing
-from irl.report.section import Details, Part, Picture, Reasons, Section, Shown, Table, explained, short
+from irl.report.section import MINUS, NO_BREAK, Details, Part, Picture, Section, Shown, Table, explained, short
 from irl.result.codec import Interval
 from irl.result.effects import Effect
 from irl.result.result import Result
 
 _SHOWN = 12
 """Effects on a terminal, at most; all are on the page."""
+_NOTHING = 1e-3
+"""An effect is shown as 0 where it is a smaller share of the largest at any level."""
 
 
 def effects_section(result: Result) -> Section | None:
@@ -21,7 +23,6 @@ def effects_section(result: Result) -> Section | None:
         return None
     known = [one for one in result.effects if not one.unknown]
     order = [*known, *(one for one in result.effects if one.unknown)]
-    table = _table(order)
     several = sorted({one.reference for one in result.effects})
     shows = (
         f"What taking an action changes, against {several[0]} in the same history, by the outcome model: in the next "
@@ -38,7 +39,7 @@ def effects_section(result: Result) -> Section | None:
         "form; what the table does not hold can have moved both, the action and the outcome. How strong that would "
         "have to be stands below."
     )
-    page: list[Part] = [explained(shows, read, cannot), table]
+    page: list[Part] = [explained(shows, read, cannot), *map(_table, _by_action(order))]
     rests = [one.sentence for one in sorted(result.overlap, key=lambda one: one.worth or 0.0)]
     page += [*rests[:_SHOWN], *([Details("Of all actions", tuple(rests[_SHOWN:]))] if rests[_SHOWN:] else [])]
     curves = [one for one in result.effects if one.by_level]
@@ -48,10 +49,7 @@ def effects_section(result: Result) -> Section | None:
         page.append(Details("Where the effect differs by level", (says, *pictures, _by_level(curves))))
     hidden = _sensitivities(order)
     page += [*hidden[:_SHOWN], *([Details("Of all effects", tuple(hidden[_SHOWN:]))] if hidden[_SHOWN:] else [])]
-    if result.uninterpreted:
-        page += ["Weights that are not interpreted:", Reasons(tuple(result.uninterpreted.items()))]
-    short_rows = [[_named(one), _next(one), "" if one.plain is None else _number(one.plain)] for one in order[:_SHOWN]]
-    shown: list[Shown] = [Table(table.title, ["effect of", "on the next value (90 %)", "plain"], short_rows)]
+    shown: list[Shown] = [*map(_short_table, _by_action(order[:_SHOWN]))]
     if order[_SHOWN:]:
         shown.append(f"And {len(order) - _SHOWN} more effects on the page.")
     shown += [*rests[:3], *_sensitivities(known)[:3]]
@@ -63,16 +61,38 @@ def effects_section(result: Result) -> Section | None:
     return Section("effects", "What actions change", tuple(page), tuple(shown))
 
 
+def _by_action(effects: Sequence[Effect]) -> list[list[Effect]]:
+    """One list for every action, in the order in which they come first."""
+    actions = dict.fromkeys(one.action for one in effects)
+    return [[one for one in effects if one.action == action] for action in actions]
+
+
 def _table(effects: Sequence[Effect]) -> Table:
-    rows = []
+    """All that is known of the effects of one action."""
+    first, rows = effects[0], []
     for one in effects:
-        said = f"contradicts: {one.stated}" if one.contradicted else "unknown" if one.unknown else ""
-        plain = "" if one.plain is None else _number(one.plain)
-        counts = f"{one.decisions:,} / {one.reference_decisions:,}"
-        row = [_named(one), _estimated(one.next, one.next_interval)]
-        rows.append([*row, _estimated(one.total, one.total_interval), plain, counts, said])
-    head = ["effect of", "on the next value (90 %)", "on the sum (90 %)", "plain difference", "decisions", ""]
-    return Table("Effects of actions", head, rows)
+        remark = "contradicted" if one.contradicted else "unknown" if one.unknown else ""
+        estimates = (_estimated(one.next, one.next_interval), _estimated(one.total, one.total_interval))
+        rows.append([one.outcome, *estimates, _plain(one), remark])
+    head = ["outcome", "effect on the next value", "on the sum", "plain difference", "remark"]
+    if not any(row[-1] for row in rows):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    counts = f"{first.decisions:,} against {first.reference_decisions:,} decisions, 90\N{NO-BREAK SPACE}% intervals"
+    return Table(f"Effects of {first.action} against {first.reference} ({counts})", head, rows)
+
+
+def _short_table(effects: Sequence[Effect]) -> Table:
+    """The same for a terminal."""
+    title = f"Effects of {effects[0].action} against {effects[0].reference}"
+    return Table(
+        title,
+        ["outcome", "on the next value (90 %)", "plain"],
+        [[one.outcome, _next(one), _plain(one)] for one in effects],
+    )
+
+
+def _plain(effect: Effect) -> str:
+    return "" if effect.plain is None else _number(effect.plain)
 
 
 def _sensitivities(effects: Sequence[Effect]) -> list[str]:
@@ -87,24 +107,31 @@ def _named(effect: Effect) -> str:
 def _next(effect: Effect) -> str:
     """The effect on the next value, without a number in the middle where not even the direction is known."""
     if effect.unknown and effect.next_interval is not None:
-        return f"unknown ({' to '.join(map(_number, effect.next_interval))})"
+        return f"unknown ({_between(effect.next_interval)})"
     return _estimated(effect.next, effect.next_interval)
 
 
 def _by_level(effects: Sequence[Effect]) -> Table:
-    rows = [
-        [_named(one), " to ".join(map(short, part.level)), _estimated(part.effect, part.interval)]
-        for one in effects
-        for part in one.by_level
-    ]
-    return Table("Effects by level", ["effect of", "current level", "on the next value (90 %)"], rows)
+    rows = []
+    for one in effects:
+        # Where an outcome cannot change, what rounding leaves of it is no number to be read.
+        least = _NOTHING * max(abs(part.effect) for part in one.by_level)
+        for part in one.by_level:
+            level = NO_BREAK.join((short(part.level[0]), "to", short(part.level[1])))
+            rows.append([_named(one), level, _estimated(part.effect, part.interval, least)])
+    return Table("Effects by level", ["effect of", "current level", "on the next value"], rows)
 
 
-def _estimated(value: float, interval: Interval | None) -> str:
-    return _number(value) if interval is None else f"{_number(value)} ({' to '.join(map(_number, interval))})"
+def _estimated(value: float, interval: Interval | None, least: float = 0.0) -> str:
+    return _number(value, least) if interval is None else f"{_number(value, least)} ({_between(interval, least)})"
 
 
-def _number(value: float) -> str:
-    """Three significant digits with a sign, as typeset."""
-    text = f"{value:+.3g}"
-    return short(0.0) if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+def _between(interval: Interval, least: float = 0.0) -> str:
+    """``low to high``, never broken across lines."""
+    return NO_BREAK.join((_number(interval[0], least), "to", _number(interval[1], least)))
+
+
+def _number(value: float, least: float = 0.0) -> str:
+    """Three significant digits with a sign, as typeset; what is smaller than ``least`` is 0."""
+    text = f"{value:+,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:+.3g}"
+    return short(0.0) if value == 0 or abs(value) < least else text.replace("-", MINUS)

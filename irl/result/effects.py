@@ -104,7 +104,7 @@ class Effect(Record, frozen=True):
             f"{self.action} on {cause.feature}: a cause that was not observed would have to move the effect by "
             f"{abs(cause.effect):.3g} to turn its sign, and with it that of the weight"
         )
-        strong = f"it would have to explain {100 * cause.robustness:.2g} % of what is left of both"
+        strong = f"it would have to explain {100 * cause.robustness:.2g} % of what the table leaves open of both"
         if not cause.moved:
             return f"{start}; {strong}."
         times = f"{abs(cause.effect) / cause.moved:.2g} times what one as strong as {cause.strongest} can move it"
@@ -210,8 +210,8 @@ def uninterpreted(effects: Sequence[Effect], feature_map: FeatureMap) -> dict[st
                 f"{against[0].estimate}"
             )
         elif own and all(one.unknown for one in own):
-            which = "of any action " if len(own) > 1 else f"of {own[0].action} "
-            reasons[outcome.name] = f"the effect {which}on it is unknown, its intervals hold 0"
+            which = "every action" if len(own) > 1 else own[0].action
+            reasons[outcome.name] = f"the effect of {which} is unknown, its intervals hold 0"
     return reasons
 
 

@@ -103,3 +103,13 @@ def test_contradictions():
     assert none.contradicted(3.0, (1.0, 7.0))
     with pytest.raises(ValueError, match="is above"):
         StatedEffect("a x", "a", "x", 2.0, 1.0)
+
+
+def test_actions_may_be_named_as_reports_name_them():
+    for text, names, column in (
+        ("given 1 lowers x", ("0", "1"), "given"),
+        ("given=1 lowers x", ("0", "1"), "given"),
+        ("a 1, b 0 lowers x", ("a=0, b=0", "a=1, b=0"), ""),
+    ):
+        read = read_effect(text, names, ("x",), column)
+        assert (read.action, read.outcome, read.high) == (names[1], "x", 0.0)

@@ -19,7 +19,7 @@ from cirl_gym.outcome_models.effects import ActionEffects, LevelEffects
 from cirl_gym.outcome_models.sensitivity import Sensitivity
 from cirl_gym.outcome_models.stated import StatedEffect
 from irl.commands.cli import main
-from irl.report.section import MINUS
+from irl.report.section import MINUS, NO_BREAK
 from irl.result.effects import (
     ActionOverlap,
     Effect,
@@ -152,13 +152,13 @@ class TestWeightsThatAreNotRead:
 
     def test_an_unknown_effect_takes_its_outcome_alone(self):
         assert uninterpreted([effect(), UNKNOWN], self.PHI) == {
-            "potassium": "the effect of given 1 on it is unknown, its intervals hold 0"
+            "potassium": "the effect of given 1 is unknown, its intervals hold 0"
         }
 
     def test_one_known_effect_of_several_actions_is_enough(self):
         other = structs.replace(UNKNOWN, action="given 2")
         (reason,) = uninterpreted([UNKNOWN, other], self.PHI).values()
-        assert reason.startswith("the effect of any action on it is unknown")
+        assert reason.startswith("the effect of every action is unknown")
         assert uninterpreted([UNKNOWN, structs.replace(effect("potassium"), action="given 2")], self.PHI) == {}
 
     def test_a_contradiction_counts_for_all_that_is_read_from_the_feature(self):
@@ -192,12 +192,12 @@ class TestSentences:
         assert effect(hidden=cause).sensitivity_sentence == (
             "given 1 on glucose: a cause that was not observed would have to move the effect by 26.5 to turn its sign, "
             "and with it that of the weight: 0.5 times what one as strong as creatinine can move it (it would have to "
-            "explain 21 % of what is left of both)."
+            "explain 21 % of what the table leaves open of both)."
         )
         for moved in (None, 0.0):
             told = effect(hidden=structs.replace(cause, moved=moved)).sensitivity_sentence
             assert "creatinine" not in told
-            assert told.endswith("it would have to explain 21 % of what is left of both.")
+            assert told.endswith("it would have to explain 21 % of what the table leaves open of both.")
 
 
 def with_effects(**changes) -> Result:
@@ -214,6 +214,10 @@ def with_effects(**changes) -> Result:
     return structs.replace(sample_result(), **(fields | changes))
 
 
+def between(low: float, high: float) -> str:
+    return f"{low:+g}{NO_BREAK}to{NO_BREAK}{high:+g}".replace("-", MINUS)
+
+
 class TestReport:
     def test_the_contradiction_is_the_first_thing_said(self):
         result = with_effects()
@@ -222,23 +226,50 @@ class TestReport:
         assert page_of(result).index("Contradiction: ") < page_of(result).index("Beyond habit")
 
     def test_the_table_of_effects(self):
-        first, second = rows_of(with_effects(), "effects", "Effects of actions")
-        span = f"{MINUS}3 ({MINUS}5 to {MINUS}2)"
-        assert first == [f"given 1 on {NAMES[0]}", span, f"{MINUS}6 ({MINUS}10 to {MINUS}4)", "+0.5", "40 / 160", ""]
-        assert second[0] == f"given 1 on {NAMES[1]}"
-        assert second[-1] == "contradicts: given lowers side_effects"
-        (unknown,) = rows_of(with_effects(effects=(UNKNOWN,), uninterpreted={}), "effects", "Effects of actions")
-        assert (unknown[1], unknown[-1]) == (f"+0.1 ({MINUS}0.2 to +0.4)", "unknown")
+        first, second = rows_of(
+            with_effects(), "effects", "Effects of given 1 against given 0 (40 against 160 decisions"
+        )
+        spans = (f"{MINUS}3 ({between(-5, -2)})", f"{MINUS}6 ({between(-10, -4)})")
+        assert first == [NAMES[0], *spans, "+0.5", ""]
+        assert (second[0], second[-1]) == (NAMES[1], "contradicted")
+        (unknown,) = rows_of(
+            with_effects(effects=(UNKNOWN,), uninterpreted={}),
+            "effects",
+            "Effects of given 1 against given 0 (40 against 160 decisions",
+        )
+        assert (unknown[1], unknown[-1]) == (f"+0.1 ({between(-0.2, 0.4)})", "unknown")
         assert "unknown (-0.2 to +0.4)" in printed_result(with_effects(effects=(UNKNOWN,)))
         assert rows_of(sample_result(), "effects", "Effects") == []
+
+    def test_every_action_has_a_table_and_a_terminal_shows_twelve_effects(self):
+        several = [effect(f"x{i}", action=f"given {a}") for a in (1, 2) for i in range(9)]
+        result = with_effects(effects=tuple(several), uninterpreted={})
+        text = printed_result(result)
+        titles = [f"Effects of given {a} against given 0" for a in (1, 2)]
+        assert [len(rows_of(result, "effects", title)) for title in titles] == [9, 9]
+        assert all(title in text for title in titles)
+        assert "And 6 more effects on the page." in text
+        assert max(map(len, printed_result(result, width=80).splitlines())) <= 80
+
+    def test_numbers_are_short(self):
+        sizes = (1234.4, -1.2e7, -4.45e-6, 0.0)
+        result = with_effects(
+            effects=tuple(effect(f"x{i}", size, None) for i, size in enumerate(sizes)), uninterpreted={}
+        )
+        shown = [row[1] for row in rows_of(result, "effects", "Effects of")]
+        assert shown == ["+1,234", f"{MINUS}1.2e+07", f"{MINUS}4.45e{MINUS}06", "0"]
+        # What rounding leaves where an outcome cannot change is 0.
+        levels = (LevelEffect((1.0, 2.0), -2.0, (-3.0, -1.0)), LevelEffect((2.0, 9.0), 1e-6, (-1e-5, 0.0)))
+        rows = rows_of(with_effects(effects=(effect(NAMES[0], by_level=levels),)), "effects", "Effects by level")
+        assert rows[1][2] == f"0 (0{NO_BREAK}to{NO_BREAK}0)"
 
     def test_levels_sensitivity_and_overlap_stand_below(self):
         result, page = with_effects(), page_of(with_effects())
         assert [row[1:] for row in rows_of(result, "effects", "Effects by level")] == [
-            ["1 to 2", f"{MINUS}4 ({MINUS}6 to {MINUS}3)"],
-            ["2 to 9", f"{MINUS}1 ({MINUS}2 to +0.5)"],
+            [f"1{NO_BREAK}to{NO_BREAK}2", f"{MINUS}4 ({between(-6, -3)})"],
+            [f"2{NO_BREAK}to{NO_BREAK}9", f"{MINUS}1 ({between(-2, 0.5)})"],
         ]
-        assert f"Effect of given 1 on {NAMES[0]} by level: -4 near 1.5, -1 near 5.5" in page.replace(MINUS, "-")
+        assert f"Effect of given 1 on {NAMES[0]} by level: -4 from 1 to 2, -1 from 2 to 9" in page.replace(MINUS, "-")
         for told in (result.overlap[0].sentence, result.effects[0].sensitivity_sentence):
             assert told in page
             assert told in " ".join(printed_result(result).split())
@@ -309,15 +340,15 @@ def test_a_table_whose_action_answers_a_rise_contradicts_what_is_known(tmp_path,
 
 
 def test_a_model_that_is_held_to_it_keeps_it_and_says_so(tmp_path, tiny):
-    status, out = run(tmp_path, "--effect", "given lowers glucose", "given other -1 to +1", "--enforce-effects")
+    status, out = run(tmp_path, "--effect", "given 1 lowers glucose", "given other -1 to +1", "--enforce-effects")
     assert status == 0
     result = Result.read(out / "result.json")
     of_glucose = next(one for one in result.effects if one.outcome == "glucose")
     assert of_glucose.next <= 1e-6
-    assert of_glucose.stated == "given lowers glucose"
+    assert of_glucose.stated == "given 1 lowers glucose"
     assert not any(one.contradicted for one in result.effects)
     assert any(
-        told.startswith("The outcome model was held to what was said of effects (given l") for told in result.headline
+        told.startswith("The outcome model was held to what was said of effects (given 1 l") for told in result.headline
     )
     assert result.config["fit"]["model"] == "ar"
 
