@@ -16,7 +16,7 @@ from agents.expert import EXPERT, simulator_model
 from agents.policies.cloning import CloningConfig
 from agents.ppo_settings import KNOWS_NO_RULES, WorldPPOConfig
 from agents.successor.agent import SuccessorConfig, check_kappa
-from cirl_gym.data.batch import PREVIOUS
+from cirl_gym.data.batch import PREVIOUS, PREVIOUS2
 from cirl_gym.data.outcomes import hint, read_outcome
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.inputs import Kind
@@ -26,6 +26,10 @@ from irl.checks.quality import QualityConfig
 from irl.preferences.inference import PosteriorConfig
 from irl.result.result import check_gammas, check_starts
 
+HABIT = (PREVIOUS, PREVIOUS2)
+"""What habits of a table's experts depend on, unless something else is asked."""
+FEW_ACTIONS = 4
+"""With more actions the last one alone is looked at: two would make hundreds of logits."""
 FOLDS = 5
 """Parts of a table's patients (:attr:`FitConfig.folds`), unless something else is asked."""
 
@@ -79,7 +83,8 @@ class FitConfig:
     forbid: tuple[str, ...] = ()
     """Rules of what the experts could not do (:mod:`cirl_gym.data.rules`); policies may not do it either."""
     habit: tuple[str, ...] = ()
-    """What habits depend on (:mod:`cirl_gym.data.habits`): "previous", the action before, or contexts of the batch.
+    """What habits depend on (:mod:`cirl_gym.data.habits`): "previous" and "previous2", the actions one and two steps
+    before, or contexts of the batch.
     Default: no habits, as in the paper."""
 
     folds: int = 0
@@ -219,7 +224,7 @@ class ExplainConfig:
     """By outcome -1 or +1 where the sign of a weight is known."""
     seed: int = 0
     """Everything that is drawn."""
-    fit: FitConfig = field(default_factory=partial(FitConfig, folds=FOLDS, habit=(PREVIOUS,)))
+    fit: FitConfig = field(default_factory=partial(FitConfig, folds=FOLDS, habit=HABIT))
     """From the batch to weights."""
     outcomes: tuple[str, ...] = ()
     """What is weighed: features, or what is computed of them (:mod:`cirl_gym.data.outcomes`), in its one spelling. The

@@ -411,7 +411,8 @@ class SuccessorAgent:
 
 
 class SuccessorPolicy(ScoringPolicy):
-    """Greedy or stochastic policy for w; its memory is the world model's state ``[n, S]`` and the time ``[n]``.
+    """Greedy or stochastic policy for w; its memory is the world model's state ``[n, S]``, the time ``[n]`` and the
+    action before ``[n]``.
 
     ``w`` is ``[d]``, or ``[n, d]`` where n episodes are acted in at once, each for preferences of its own. Other than
     policies that read the history themselves, it cannot act in the middle of an episode without its memory.
@@ -452,13 +453,14 @@ class SuccessorPolicy(ScoringPolicy):
         # As in Stable-Baselines3, memory that is handed in is used unless an episode is said to start.
         begin = np.full(len(obs), state is None) if episode_start is None else np.asarray(episode_start, np.bool_)
         states = model.start(obs)
-        times = np.zeros(len(obs), dtype=np.int64)
+        times, previous2 = np.zeros(len(obs), dtype=np.int64), np.full(len(obs), -1)
         if state is not None:
             if not hot[~begin].any(axis=1).all():
                 raise ValueError("SuccessorPolicy: an episode goes on, but no previous action is given")
             going = model.advance(np.asarray(state[0]), hot.argmax(axis=1), obs)
             states = np.where(begin[:, None], states, going)
             times = np.where(begin, 0, np.asarray(state[1]) + 1)
+            previous2 = np.where(begin, -1, np.asarray(state[2]))
         elif not begin.all():
             raise ValueError("SuccessorPolicy: state is None although episode_start says that an episode is under way")
         elif episode_start is None:
@@ -471,10 +473,10 @@ class SuccessorPolicy(ScoringPolicy):
             psi = self.agent.planned_psi(int(t), states[rows], w)
             q[rows] = psi @ self.w if self.w.ndim == 1 else np.einsum("nad,nd->na", psi, w)
         scores = np.asarray(among_allowed(q, allowed_actions(model, states)))
+        previous = np.where(begin | ~hot.any(axis=1), -1, hot.argmax(axis=1))
         if self.kappa is not None and self.habit is not None:
-            previous = np.where(begin | ~hot.any(axis=1), -1, hot.argmax(axis=1))
-            scores = tempered(scores, self.kappa) + self.habit.after(previous)
-        return scores, (states, times)
+            scores = tempered(scores, self.kappa) + self.habit.after(previous, previous2)
+        return scores, (states, times, previous)
 
     def draw(self, scores: FloatArray) -> IntArray:
         """Actions ``[n]`` drawn from softmax(kappa Q), or softmax(b + kappa Q); without kappa those of largest Q."""

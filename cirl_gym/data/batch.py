@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 """Files of schema 1 do not say which fields they hold: one that is missing may be that of an older version."""
-PREVIOUS, NONE = "previous", "none"
+PREVIOUS, PREVIOUS2, NONE = "previous", "previous2", "none"
 """Words for habits of the action before, and for none (:mod:`cirl_gym.data.habits`): no context has such a name."""
 LARGEST = 1e9
 """No reading is larger than this; one beyond it is a fault, and would ruin every mean and scale."""
@@ -361,8 +361,10 @@ def _levels_along(
 ) -> IntArray:
     """``[N, T, H]`` numbers of levels, checked, and 0 on padding."""
     names, shape = [name for name, _ in contexts], [*live.shape, len(contexts)]
-    if len(set(names)) < len(names) or set(names) & {PREVIOUS, NONE}:
-        raise ValueError(f"Batch: contexts must have different names, none of them {PREVIOUS} or {NONE}, got {names}")
+    if len(set(names)) < len(names) or set(names) & {PREVIOUS, PREVIOUS2, NONE}:
+        raise ValueError(
+            f"Batch: contexts must have different names, none of them {PREVIOUS}, {PREVIOUS2} or {NONE}, got {names}"
+        )
     for name, levels in contexts:
         if not levels or len(set(levels)) < len(levels):
             raise ValueError(f"Batch: context {name!r} must have different levels, at least one, got {levels}")

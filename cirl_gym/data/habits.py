@@ -2,7 +2,8 @@
 
 Experts choose with P(a | h) proportional to exp(b[c(h), a] + kappa w . psi(h, a)). The first part is their habit: how
 likely an action is to be repeated, how often it is given at all, what is usual on a ward. It looks at the context of a
-decision only: at the action before, and at discrete columns of a table (:attr:`cirl_gym.data.batch.Batch.contexts`).
+decision only: at the one or two actions before, and at discrete columns of a table
+(:attr:`cirl_gym.data.batch.Batch.contexts`).
 Logits of several contexts add up.
 """
 
@@ -14,13 +15,15 @@ from functools import cached_property
 
 import numpy as np
 
-from cirl_gym.data.batch import NONE, PREVIOUS, Batch
+from cirl_gym.data.batch import NONE, PREVIOUS, PREVIOUS2, Batch
 from cirl_gym.types import FloatArray, IntArray
 
-__all__ = ["NONE", "NONE_YET", "PREVIOUS", "Contexts", "Habit"]
+__all__ = ["ACTIONS_BEFORE", "NONE", "NONE_YET", "PREVIOUS", "PREVIOUS2", "Contexts", "Habit"]
 
 NONE_YET = "none yet"
 """What stands in the place of the action before at the first decision of an episode."""
+ACTIONS_BEFORE = {PREVIOUS: 1, PREVIOUS2: 2}
+"""By name of a context, how many steps before the decision its action was taken."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,9 @@ class Contexts:
     """
 
     names: tuple[str, ...]
-    """``previous`` or columns."""
+    """``previous``, ``previous2`` or columns."""
     levels: tuple[tuple[str, ...], ...]
-    """Of each context, its levels; of ``previous`` :data:`NONE_YET` and then the actions."""
+    """Of each context, its levels; of an action before :data:`NONE_YET` and then the actions."""
 
     def __post_init__(self) -> None:
         if len(set(self.names)) < len(self.names) or len(self.names) != len(self.levels):
@@ -48,9 +51,10 @@ class Contexts:
         """The contexts named, as the batch has them.
 
         Raises:
-            ValueError: a name is neither ``previous`` nor one of the batch's contexts.
+            ValueError: a name is no action before, nor one of the batch's contexts.
         """
-        known = {PREVIOUS: (NONE_YET, *batch.action_names), **dict(batch.contexts)}
+        before = dict.fromkeys(ACTIONS_BEFORE, (NONE_YET, *batch.action_names))
+        known = {**before, **dict(batch.contexts)}
         unknown = [name for name in names if name not in known]
         if unknown:
             raise ValueError(f"habit: {unknown[0]!r} is no context of the batch; there are {', '.join(known)}")
@@ -76,9 +80,9 @@ class Contexts:
             raise ValueError(f"habit: the levels of {', '.join(self.names)} differ between the batch and the habit")
         columns = []
         for name, first in zip(self.names, self.first, strict=True):
-            if name == PREVIOUS:
-                level = np.zeros_like(batch.actions)
-                level[:, 1:] = batch.actions[:, :-1] + 1
+            if name in ACTIONS_BEFORE:
+                steps, level = ACTIONS_BEFORE[name], np.zeros_like(batch.actions)
+                level[:, steps:] = batch.actions[:, :-steps] + 1
             else:
                 level = batch.levels_of(name)
             columns.append(first + level)
@@ -117,13 +121,14 @@ class Habit:
         """``[N, T, A]`` logits of every decision of a batch; what stands on padding means nothing."""
         return np.asarray(self.logits[self.contexts.along(batch)].sum(axis=2))
 
-    def after(self, previous: IntArray) -> FloatArray:
-        """``[n, A]`` logits where the action before is ``previous`` ``[n]``, -1 at the first decision.
+    def after(self, previous: IntArray, previous2: IntArray) -> FloatArray:
+        """``[n, A]`` logits where the two actions before are ``previous`` and ``previous2`` ``[n]``; -1: none yet.
 
         A policy that acts knows of no column of a table: for the other contexts it takes the mean of their levels.
         """
         logits = np.zeros((len(previous), self.logits.shape[1]))
         for name, first, levels in zip(self.contexts.names, self.contexts.first, self.contexts.levels, strict=True):
             own = self.logits[first : first + len(levels)]
-            logits += own[previous + 1] if name == PREVIOUS else own.mean(axis=0)
+            known = {PREVIOUS: previous, PREVIOUS2: previous2}.get(name)
+            logits += own.mean(axis=0) if known is None else own[known + 1]
         return logits

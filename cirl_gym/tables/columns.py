@@ -26,7 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from cirl_gym.data.batch import NONE, PREVIOUS
+from cirl_gym.data.batch import NONE, PREVIOUS, PREVIOUS2
 from cirl_gym.tables.sheet import Sheet, listed
 from cirl_gym.types import BoolArray, IntArray
 
@@ -95,7 +95,7 @@ class TableColumns:
         unknown = [name for name in self.static if name not in features]
         if unknown:
             raise ValueError(f"static: {listed(unknown)} is not among the features {listed(features)}")
-        words = [name for name in self.contexts if name in (PREVIOUS, NONE)]
+        words = [name for name in self.contexts if name in (PREVIOUS, PREVIOUS2, NONE)]
         if words:
             raise ValueError(
                 f"--habit {words[0]} is no column: rename the column {words[0]!r} for habits to depend on it"

@@ -15,7 +15,7 @@ from rich.console import Console
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.habits import PREVIOUS
+from cirl_gym.data.habits import ACTIONS_BEFORE, PREVIOUS
 from cirl_gym.data.known import known_names
 from cirl_gym.data.outcomes import changing, read_outcome
 from cirl_gym.outcome_models.stated import StatedEffect, read_effect
@@ -28,7 +28,7 @@ from irl.report.run import report_of
 from irl.report.section import render, show
 from irl.result.result import Result, installed_versions
 from irl.run import Run
-from irl.settings import DemoConfig, ExplainConfig, FitConfig, chosen_outcomes
+from irl.settings import FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfig, chosen_outcomes
 from irl.stages import stages
 from irl.stored_stages import identity_of, remove, unfinished
 
@@ -50,7 +50,9 @@ def command(options: DemoOptions | ExplainOptions) -> None:
         demo(config, options.out)
         return
     chosen = fit_config(options)
-    frame, columns, how = options.columns.read(options.table, [name for name in chosen.habit if name != PREVIOUS])
+    frame, columns, how = options.columns.read(
+        options.table, [name for name in chosen.habit if name not in ACTIONS_BEFORE]
+    )
     outcomes = chosen_outcomes(columns, options.outcomes)
     signs = known_signs(outcomes, options.lower_is_better, options.sign)
     stated = (options.effect, options.enforce_effects)
@@ -131,6 +133,8 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     # A fold needs a few patients to be judged and a few to learn from.
     folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
+    if how.habit == HABIT and everyone.n_actions > FEW_ACTIONS:
+        how = replace(how, habit=(PREVIOUS,))
     effects = stated_effects(config, feature_map, table.train.action_names)
     if config.enforce_effects:
         how = held_to(how, effects, table.train.features)

@@ -162,12 +162,14 @@ class TimeArguments:
 
 
 def habit_contexts(asked: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
-    """What ``--habit`` says habits depend on: nothing, the action before, or that and columns of the table.
+    """What ``--habit`` says habits depend on: nothing, actions before, and columns of the table.
+
+    Columns alone are added to the default; actions before are as they are named.
 
     Raises:
         ValueError: "none" is not alone, or a name is there twice.
     """
-    from cirl_gym.data.habits import NONE, PREVIOUS
+    from cirl_gym.data.habits import ACTIONS_BEFORE, NONE, PREVIOUS
 
     if not asked:
         return tuple(default)
@@ -177,7 +179,8 @@ def habit_contexts(asked: Sequence[str], default: Sequence[str]) -> tuple[str, .
         if len(asked) > 1:
             raise ValueError(f"--habit none means no habits at all, but there is more: {' '.join(asked)}")
         return ()
-    return (PREVIOUS, *(name for name in asked if name != PREVIOUS))
+    named = [name for name in asked if name in ACTIONS_BEFORE]
+    return (*(sorted(named) or default or (PREVIOUS,)), *(name for name in asked if name not in ACTIONS_BEFORE))
 
 
 # --- one for each command ---------------------------------------------------------------------------------------------
@@ -248,8 +251,9 @@ class ExplainOptions:
     times: OmitArgPrefixes[TimeArguments] = field(default_factory=TimeArguments)
     """Whether preferences change with time, and how far ahead the experts look."""
     habit: tuple[str, ...] = ()
-    """What habits depend on, beside outcomes: previous (the action before; the default), or that and the columns
-    named here (a ward, a shift), or none (the paper's experts, who have no habits)."""
+    """What habits depend on, beside outcomes: previous and previous2, the actions one and two steps before (the
+    default; with more than four actions previous alone), and columns named here (a ward, a shift); or none (the
+    paper's experts, who have no habits)."""
     forbid: tuple[str, ...] = ()
     """What the experts could not do: "ACTION when CONDITION" or "ACTION unless CONDITION", each a text of its
     own. Conditions: Above(NAME, 3), Below(NAME, 3), Outside(NAME, 3, 4), After(ACTION), joined by and."""
@@ -276,12 +280,13 @@ def fit_config(options: DemoOptions | ExplainOptions) -> FitConfig:
         ValueError: an option is out of its range, or two contradict each other.
     """
     config = _usual_fit(options.gamma, options.quick, options.forbid)
-    expected = isinstance(options, ExplainOptions) or options.expert_habit is not None
-    config = replace(config, habit=habit_contexts(options.habit, ("previous",) if expected else ()))
     if isinstance(options, ExplainOptions):
-        from irl.settings import FOLDS
+        from irl.settings import FOLDS, HABIT
 
-        config = replace(config, folds=FOLDS)
+        config = replace(config, habit=habit_contexts(options.habit, HABIT), folds=FOLDS)
+    else:
+        usual = () if options.expert_habit is None else ("previous",)
+        config = replace(config, habit=habit_contexts(options.habit, usual))
     for chosen in (options.outcome_model, options.policies, options.times):
         config = chosen.put_into(config)
     return config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cirl_gym.data.habits import NONE_YET, PREVIOUS
+from cirl_gym.data.habits import ACTIONS_BEFORE, NONE_YET, PREVIOUS2
 from irl.report.section import Details, Rows, Section, Table, explained, percent, signed, span
 from irl.result.effects import action_labels
 from irl.result.habits import HabitContext, HabitLevel
@@ -58,8 +58,11 @@ def habits_section(result: Result) -> Section | None:
 
 
 def _situation(context: HabitContext, level: HabitLevel, names: dict[str, str]) -> str:
-    if context.name != PREVIOUS:
+    if context.name not in ACTIONS_BEFORE:
         return f"{context.name} {level.level}"
+    if context.name == PREVIOUS2:
+        early = level.level == NONE_YET
+        return "first two decisions" if early else f"{names.get(level.level, level.level)} two steps before"
     return "first decision" if level.level == NONE_YET else f"after {names.get(level.level, level.level)}"
 
 
