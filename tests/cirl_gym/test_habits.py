@@ -9,7 +9,7 @@ import pytest
 from small_batches import batch_of
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.habits import NONE, NONE_YET, PREVIOUS, Contexts, Habit
+from cirl_gym.data.habits import NONE, NONE_YET, PREVIOUS, PREVIOUS2, Contexts, Habit
 
 WARD = ("ward", ("east", "west"))
 
@@ -48,15 +48,27 @@ def test_repeating_and_treating_have_their_logits_also_where_a_policy_acts() -> 
     habit = Habit.repeating(("wait", "treat"), 2.0, [0.0, -1.0])
     assert habit.contexts == Contexts((PREVIOUS,), ((NONE_YET, "wait", "treat"),))
     assert habit.logits.tolist() == [[0, -1], [2, -1], [0, 1]]
-    assert habit.after(np.array([-1, 1, 0])).tolist() == [[0, -1], [0, 1], [2, -1]]
+    nobody = np.full(3, -1)
+    assert habit.after(np.array([-1, 1, 0]), nobody).tolist() == [[0, -1], [0, 1], [2, -1]]
     # Of a column that a policy does not know it takes the mean.
     both = Habit(
         Contexts((PREVIOUS, *WARD[:1]), (habit.contexts.levels[0], WARD[1])),
         np.vstack([habit.logits, [[4, 0], [0, 2]]]),
     )
-    assert both.after(np.array([-1, 1])).tolist() == [[2, 0], [2, 2]]
+    assert both.after(np.array([-1, 1]), nobody[:2]).tolist() == [[2, 0], [2, 2]]
     batch = replace(batch_of([0, 1, 1]), action_names=("wait", "treat"))
-    assert habit.along(batch)[0].tolist() == habit.after(np.array([-1, 0, 1])).tolist()
+    assert habit.along(batch)[0].tolist() == habit.after(np.array([-1, 0, 1]), nobody).tolist()
+
+
+def test_the_action_two_steps_before_has_logits_of_its_own_along_a_batch_and_where_a_policy_acts() -> None:
+    batch = replace(batch_of([0, 1, 1, 0]), action_names=("wait", "treat"))
+    contexts = Contexts.of(batch, (PREVIOUS, PREVIOUS2))
+    assert contexts.levels == ((NONE_YET, "wait", "treat"),) * 2
+    assert contexts.along(batch)[0].tolist() == [[0, 3], [1, 3], [2, 4], [2, 5]]
+    assert Contexts.of(batch_of([0]), (PREVIOUS2,)).along(batch_of([0]))[0].tolist() == [[0]]
+    habit = Habit(contexts, np.arange(12.0).reshape(6, 2) ** 2)
+    previous, previous2 = np.array([-1, 0, 1, 1]), np.array([-1, -1, 0, 1])
+    assert habit.along(batch)[0].tolist() == habit.after(previous, previous2).tolist()
 
 
 def test_other_numbers_for_the_actions_change_no_logit() -> None:
@@ -73,7 +85,9 @@ def test_other_numbers_for_the_actions_change_no_logit() -> None:
 
 
 def test_what_is_no_context_and_no_logit_is_refused() -> None:
-    with pytest.raises(ValueError, match="habit: 'shift' is no context of the batch; there are previous, ward"):
+    with pytest.raises(
+        ValueError, match="habit: 'shift' is no context of the batch; there are previous, previous2, ward"
+    ):
         Contexts.of(in_wards(), (PREVIOUS, "shift"))
     with pytest.raises(ValueError, match="names must be different and each have its levels"):
         Contexts.of(in_wards(), ("ward", "ward"))

@@ -113,6 +113,10 @@ def test_a_demo_with_options_runs(tiny, capsys):
         (("previous",), (), ("previous",)),
         (("ward", "shift"), ("previous",), ("previous", "ward", "shift")),
         (("ward", "previous"), ("previous",), ("previous", "ward")),
+        (("ward",), ("previous", "previous2"), ("previous", "previous2", "ward")),
+        (("ward", "previous"), ("previous", "previous2"), ("previous", "ward")),
+        (("previous2", "previous"), (), ("previous", "previous2")),
+        (("ward",), (), ("previous", "ward")),
     ],
 )
 def test_columns_that_habits_depend_on_come_beside_the_action_before(asked, default, contexts):
@@ -129,8 +133,8 @@ def test_columns_of_habits_are_read_from_the_table_and_are_no_features(tmp_path,
     assert main(["explain", str(table), "--habit", "ward", "shift"]) == 0
     assert main(["explain", str(table), "--features", "x", "ward", "--habit", "ward"]) == 0
     assert [config.fit.habit for config in asked] == [
-        *(("previous",), ("previous",), ()),
-        *(("previous", "ward", "shift"), ("previous", "ward")),
+        *(("previous", "previous2"), ("previous",), ()),
+        *(("previous", "previous2", "ward", "shift"), ("previous", "previous2", "ward")),
     ]
     assert [config.columns.contexts for config in asked] == [(), (), (), ("ward", "shift"), ("ward",)]
     assert [config.columns.features for config in asked[3:]] == [("x", "y"), ("x", "ward")]
