@@ -9,7 +9,7 @@ truth is what the world itself answers to the same question after the same histo
 ``tumour``    the simulator; experts with weights (-.3, -.7), gamma .99 and kappa 0, 5, 20, 50 and 100 decide.
 ``measured``  a level that is raised the more the lower it is; a measured driver moves it too, and who has much of that
               driver is given more often. R2 of the next level is about one half.
-``hidden``    the same, and a second driver of the same strength that nobody wrote down.
+``hidden``    the same, and a second driver that nobody wrote down, ``--strength`` times as strong.
 
 Estimators: ``straight``, the law without bends and interactions; ``law``, that of the product; ``partialled``, cross-
 fitted gradient boosting of outcome and action, residuals regressed on residuals (double machine learning, of the next
@@ -56,7 +56,7 @@ PATIENTS, STEPS = 300, 10
 """Of the worlds ``measured`` and ``hidden``; the simulator has as many patients and its own 20 steps."""
 FOLDS = 5
 """Of cross-fitting."""
-SEEN = 0.02
+SEEN = 0.001
 """Sums of which a larger share of steps lies outside what was observed are about courses that nobody saw."""
 NO_LIMIT = 1e6
 """What a cause moves an effect by if there is no limit to it."""
@@ -304,6 +304,7 @@ def main() -> None:
         "--worlds", nargs="+", choices=("tumour", "measured", "hidden"), default=["tumour", "measured", "hidden"]
     )
     parser.add_argument("--kappas", type=float, nargs="+", default=KAPPAS)
+    parser.add_argument("--strength", type=float, default=1.0)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/effects"))
@@ -314,7 +315,10 @@ def main() -> None:
         weights = np.array([-0.3, -0.7])
         expert = successor_expert(TumourParameters(), weights, GAMMA, 1.0, EXPERT, np.random.default_rng(0))
         worlds |= {f"tumour_{kappa:g}": partial(tumour_run, expert, kappa) for kappa in asked.kappas}
-    worlds |= {name: partial(driven_run, float(name == "hidden")) for name in asked.worlds if name != "tumour"}
+    if "measured" in asked.worlds:
+        worlds["measured"] = partial(driven_run, 0.0)
+    if "hidden" in asked.worlds:
+        worlds[f"hidden_{asked.strength:g}"] = partial(driven_run, asked.strength)
     for name, one in worlds.items():
         found = []
         for number in range(asked.first, asked.first + asked.runs):
@@ -326,7 +330,7 @@ def main() -> None:
         print(f"{name}, {len(found)} runs, sums of {seen}: held (mean error, its spread, mean half width)")
         print("| outcome | estimator | next | by level | sum |\n| --- | --- | --- | --- | --- |")
         print("\n".join(summary(found)), flush=True)
-        if name == "hidden":
+        if name.startswith("hidden"):
             print("\n".join(bracketed(found)), flush=True)
 
 
