@@ -12,6 +12,8 @@ import math
 import os
 import sys
 import tempfile
+import time
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock, Timeout
 
 T = TypeVar("T")
 EVERY = 60.0
@@ -240,9 +243,48 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
         return array
 
 
+def escaped(text: str) -> str:
+    """A text whose control characters (of a name, a path) are shown as they would be written, and do nothing."""
+    return "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
+
+
 def say(line: str) -> None:
     """One line to standard error, where it is no part of a result."""
-    sys.stderr.write(f"cirl: {line}\n")
+    sys.stderr.write(f"cirl: {escaped(line)}\n")
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """No other process holds the folder, which is made where there is none, at the same time.
+
+    The system frees the folder of a process that was killed. Where a file system has no locks it is held by nobody.
+
+    Raises:
+        ValueError: another process holds it; the message says which, and since when.
+    """
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    lock, about = FileLock(folder / ".running.lock"), folder / ".running.json"
+    try:
+        lock.acquire(timeout=0)
+        write_json(about, {"process": os.getpid(), "started": time.strftime("%Y-%m-%d %H:%M:%S")})
+    except Timeout as error:
+        told = ""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            other = read_json(about)
+            told = f" (process {other['process']}, since {other['started']})"
+        raise ValueError(f"{folder} is being written by another command{told}: wait for it, or name another") from error
+    except (OSError, NotImplementedError) as error:
+        say(f"{folder} cannot be held ({error}): no other command should write there meanwhile")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            about.unlink(missing_ok=True)
+            (folder / ".running.lock").unlink(missing_ok=True)
+            lock.release(force=True)
+            for place in made:  # of a command that was refused before it wrote anything
+                place.rmdir()
 
 
 class StoredParts:

@@ -22,6 +22,7 @@ from irl.baselines.methods import DSFNLoopConfig, found_by_run, planned_stages, 
 from irl.checks.metrics import RETURN_EPISODES, accuracy
 from irl.checks.predictors import REFERENCES
 from irl.commands.options import BaselinesOptions
+from irl.commands.terminal import console
 from irl.pipeline import Study
 from irl.preferences.likelihood import constant_chances, log_chances
 from irl.report.comparison import report_of_baselines
@@ -105,7 +106,7 @@ def command(options: BaselinesOptions, dsfn: DSFNLoopConfig | None = None) -> Ba
         notes=_notes(study, options.quick, methods),
     )
     found.write(folder / BASELINES)
-    show(report_of_baselines(found, folder), Console(highlight=False))
+    show(report_of_baselines(found, folder), console())
     if found.failed:
         told = "; ".join(f"{name}: {error}" for name, error in found.failed.items())
         raise ValueError(f"{len(found.failed)} of {len(methods)} methods failed ({told}); the others are in {folder}")

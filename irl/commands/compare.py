@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from irl.commands.options import CompareOptions
+from irl.commands.terminal import console
 from irl.report.comparison import report_of_comparison
 from irl.report.section import show
 from irl.run import Run
@@ -23,5 +22,5 @@ def command(options: CompareOptions) -> Comparison:
         raise ValueError(f"A and B are the same run: {options.a}")
     found = compare(Run(options.a).preferences, Run(options.b).preferences, rescale=options.rescale)
     found.write(options.out / "comparison.json")
-    show(report_of_comparison(found, options.out), Console(highlight=False))
+    show(report_of_comparison(found, options.out), console())
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from agents.policies.policy import ConstantPolicy
 from cirl_gym.data.rollout import rollout
@@ -12,6 +11,7 @@ from cirl_gym.files import write_text
 from cirl_gym.types import Policy
 from cirl_gym.worlds.exact import Patients, PatientsWorld
 from irl.commands.options import DiagnoseOptions
+from irl.commands.terminal import console
 from irl.report.diagnosis import report_of_diagnosis
 from irl.report.section import render, show
 from irl.run import Run
@@ -45,7 +45,7 @@ def command(options: DiagnoseOptions) -> Diagnosis:
         found = diagnose(material, truth, rng, shown.stage, steps)
     found.write(folder / "diagnostics.json")
     write_text(folder / "diagnostics.html", render(report_of_diagnosis(found)))
-    show(report_of_diagnosis(found, folder), Console(highlight=False))
+    show(report_of_diagnosis(found, folder), console())
     return found
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from agents.expert import noise_free_values
@@ -17,6 +16,7 @@ from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds import tumour
 from cirl_gym.worlds.exact import optimum
 from irl.commands.options import ExpertOptions
+from irl.commands.terminal import console
 
 
 def command(options: ExpertOptions) -> None:
@@ -50,13 +50,13 @@ def command(options: ExpertOptions) -> None:
     compared = {name: values(policy) for name, policy in policies.items()}
     best = optimum(setting.parameters, starts, [(setting.weights, setting.gamma)]).values[:, 0]
     path = save_expert(options.out, setting, options.algorithm, solved, **how)
-    console = Console(highlight=False)
+    shown_on = console()
     curve = Table("steps", "seconds", "value", title="Learning curve", box=box.SIMPLE_HEAD, title_justify="left")
     for point in solved.curve:
         curve.add_row(f"{point.steps:,}", f"{point.seconds:.1f}", f"{point.value:.4f}")
-    console.print(curve)
-    console.print(_value_table(compared, best, setting))
-    console.print(f"Written to {path}", soft_wrap=True)
+    shown_on.print(curve)
+    shown_on.print(_value_table(compared, best, setting))
+    shown_on.print(f"Written to {path}", soft_wrap=True)
 
 
 def _value_table(compared: dict[str, FloatArray], best: FloatArray, setting: Setting) -> Table:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from msgspec.structs import replace as replaced
-from rich.console import Console
 
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
@@ -18,9 +17,11 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import ACTIONS_BEFORE, PREVIOUS
 from cirl_gym.data.known import known_names
 from cirl_gym.data.outcomes import changing, read_outcome
+from cirl_gym.files import escaped
 from cirl_gym.outcome_models.stated import StatedEffect, read_effect
 from cirl_gym.tables.read import prepare_table
 from irl.commands.options import DemoOptions, ExplainOptions, fit_config
+from irl.commands.terminal import console
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit, simulate
 from irl.report.drawing import imagine
@@ -122,7 +123,7 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     asked_for = (config.outcomes, config.columns.features)
     table = table.with_lags(changing(*asked_for)).with_known(known_names(*asked_for)).masked(config.fit.forbid)
     for line in table.report.lines():
-        print(line)
+        print(escaped(line))
     outcomes = config.outcomes or tuple(name for name in table.train.features if name not in config.columns.static)
     asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
     splits = (table.train, table.validation, table.test)
@@ -192,7 +193,7 @@ def _written(run: Run, study: Study, found: Fit, result: Result, test: Batch, ex
     what_if = imagine(found.model.model, test, outcomes=found.feature_map.read or seen)
     run.write(result, render(report_of(result, what_if)), found, study.train, test, expert)
     remove(run.folder)
-    show(report_of(result, folder=run.folder), Console(highlight=False))
+    show(report_of(result, folder=run.folder), console())
     return result
 
 

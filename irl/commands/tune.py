@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.files import escaped
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.tuning.search import Tuning, TuningConfig, shown
 from cirl_gym.tuning.study import tune as search
 from irl.commands.options import TableArguments, TuneOptions
+from irl.commands.terminal import console
 from irl.stages import duration, stages
 
 
@@ -45,11 +46,11 @@ def command(options: TuneOptions) -> None:
     with stages(1) as run, run.stage(f"tuning {config.model}") as report:
         found = search(train, validation, config, journal, name=options.study, progress=report)
     found.write(out / "tuning.json")
-    console = Console(highlight=False)
-    console.print(trial_table(found))
+    shown_on = console()
+    shown_on.print(trial_table(found))
     for line in remarks(found):
-        console.print(line, soft_wrap=True)
-    console.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(journal)}", soft_wrap=True)
+        shown_on.print(line, soft_wrap=True)
+    shown_on.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(journal)}", soft_wrap=True)
 
 
 def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Batch]:
@@ -70,7 +71,7 @@ def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Bat
         frame, columns, options_of_table = arguments.read(data)
         table = prepare_table(frame, columns, options_of_table, rng=np.random.default_rng([seed, 0]))
         for line in table.report.lines():
-            print(line)
+            print(escaped(line))
         parts = (table.train, table.validation, table.test)
     horizon = max(part.horizon for part in parts)
     return parts[0].with_early_ends(horizon), parts[1].with_early_ends(horizon)

@@ -18,6 +18,8 @@ from rich import table as rich_table
 from rich.console import Console
 from rich.text import Text
 
+from cirl_gym.files import escaped
+
 Rows: TypeAlias = list[list[str]]
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -127,22 +129,26 @@ def show(report: Report, console: Console) -> None:
     console.print()
     said = [sentence for sentence in (report.verdict, *report.headline) if sentence]
     for sentence in said:
-        console.print(Text(sentence, style="bold"))
+        console.print(_text(sentence, style="bold"))
     if said:
         console.print()
     for part in (part for section in report.sections for part in section.terminal):
         if isinstance(part, Table):
-            table = rich_table.Table(title=Text(part.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+            table = rich_table.Table(title=_text(part.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
             for i, name in enumerate(part.head):
                 first = i == 0
-                table.add_column(Text(name), justify="left" if first else "right", overflow="fold", no_wrap=not first)
+                table.add_column(_text(name), justify="left" if first else "right", overflow="fold", no_wrap=not first)
             for row in part.rows:
-                table.add_row(*(Text(cell.replace(MINUS, "-").replace(NO_BREAK, " ")) for cell in row))
+                table.add_row(*(_text(cell.replace(MINUS, "-").replace(NO_BREAK, " ")) for cell in row))
             console.print(table)
         elif isinstance(part, Line):
-            console.print(Text(part.text), soft_wrap=True)
+            console.print(_text(part.text), soft_wrap=True)
         else:
-            console.print(Text(part))
+            console.print(_text(part))
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(escaped(text), style=style)
 
 
 def render(report: Report) -> str:
@@ -150,8 +156,9 @@ def render(report: Report) -> str:
     folder = Path(__file__).parent
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
+    environment.finalize = lambda value: escaped(value) if type(value) is str else value
     # A narrow screen may break a name after an underscore.
-    environment.filters["breakable"] = lambda name: escape(name).replace("_", Markup("_<wbr>"))
+    environment.filters["breakable"] = lambda name: escape(escaped(name)).replace("_", Markup("_<wbr>"))
     style = Markup((folder / "style.css").read_text(encoding="utf-8"))
     return environment.get_template("page.html").render(style=style, report=report)
 

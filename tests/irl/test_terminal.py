@@ -1,0 +1,230 @@
+"""What a command shows stops no work, names do nothing to what shows them, and signals have their exit statuses."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from tiny_run import RUN_CLI, refused
+
+from cirl_gym.files import escaped, held, write_json
+from irl.commands.cli import main
+from irl.commands.terminal import Steady, console, steady
+from irl.report.section import Line, Report, Section, Table, render, show
+
+NAME = "wbc\x1b[31m\x07 [red]x[/] [/v2] :smile: \x9b2J"
+SHOWN = r"wbc\x1b[31m\x07 [red]x[/] [/v2] :smile: \x9b2J"
+
+
+def report(name: str) -> Report:
+    table = Table(name, ["outcome", name], [[name, "\N{MINUS SIGN}0.3 \N{PLUS-MINUS SIGN} 0.1"]])
+    section = Section("one", name, page=(name, table), terminal=(name, Line(name), table))
+    return Report(name, (name,), (section,), name)
+
+
+def printed(encoding: str, width: int, errors: str = "strict") -> str:
+    """A report with odd names as a terminal of an encoding and a width shows it."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
+    show(report(NAME), Console(file=Steady(stream), width=width, highlight=False))  # type: ignore[arg-type]
+    stream.flush()
+    stream.buffer.seek(0)
+    return stream.buffer.read().decode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "ascii", "latin-1"])
+def test_names_are_shown_and_do_nothing(encoding):
+    text = printed(encoding, 200)
+    assert text.count(SHOWN) == 7
+    assert "\x1b" not in text
+    assert "-0.3 " + ("+/-" if encoding == "ascii" else "\N{PLUS-MINUS SIGN}") + " 0.1" in text
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 10, 40])
+def test_the_narrowest_terminal_gets_what_fits(width):
+    assert printed("ascii", width).strip()
+
+
+def test_a_page_shows_control_characters_as_text():
+    page = render(report(NAME))
+    assert "\x1b" not in page
+    assert "\x9b" not in page
+    assert page.count(r"wbc\x1b[31m\x07 [red]x[/]") > 4
+
+
+@given(st.text())
+def test_what_is_escaped_keeps_all_else(text):
+    shown = escaped(text)
+    assert not {c for c in shown if ord(c) < 32 or 127 <= ord(c) < 160} - {"\n", "\t"}
+    assert escaped(shown) == shown
+    if text.isprintable():
+        assert shown == text
+
+
+@given(st.text())
+def test_every_text_reaches_every_stream(text):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="")
+    assert Steady(stream).write(text) == len(text)
+    stream.flush()
+    if text.isascii():
+        assert stream.buffer.getvalue() == text.encode("ascii")
+
+
+class Broken(io.StringIO):
+    """A pipe that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_broken_pipe_ends_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Broken())
+    with steady():
+        print("lost")
+        console().print("lost too")
+
+
+def test_brackets_in_a_folder_are_text(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out = "a[/v2]"
+    assert "a[/v2]" in refused(capsys, "compare", out, out)
+    console().print(f"Written to {out}/:smile:", soft_wrap=True)
+    assert capsys.readouterr().out == f"Written to {out}/:smile:\n"
+    assert "[/v2]" in refused(capsys, "tune", "[/v2].csv")
+    with pytest.raises(SystemExit) as left:
+        main(["demo", "--[/v2]", "x"])
+    assert left.value.code == 2
+
+
+class TestStatus:
+    def test_what_nobody_foresaw_says_so_and_where_to_look(self, monkeypatch, capsys):
+        def fail(options):
+            raise AttributeError("no\x1bthing")
+
+        monkeypatch.setattr("irl.commands.compare.command", fail)
+        assert main(["compare", "a", "b", "--out", "out"]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith(r"cirl: error: AttributeError: no\x1bthing (nobody foresaw this: cirl --debug ")
+        assert "Traceback" not in told
+        assert main(["compare", "a", "b", "--debug"]) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+    def test_no_memory_is_said(self, monkeypatch, capsys):
+        def fail(options):
+            raise MemoryError("Unable to allocate 13.8 GiB")
+
+        monkeypatch.setattr("irl.commands.compare.command", fail)
+        assert "not enough memory: Unable to allocate 13.8 GiB" in refused(capsys, "compare", "a", "b")
+
+
+def started(*arguments: str, before: str = "", **options) -> subprocess.Popen[str]:
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", heard + before + RUN_CLI, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+WAITS = """
+import sys
+from pathlib import Path
+import irl.commands.compare as compare
+def wait(options):
+    import time
+    print("begun", flush=True)
+    time.sleep(60)
+compare.command = wait
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+class TestSignals:
+    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_a_stop_has_its_status(self, number, status, tmp_path):
+        with started("compare", "a", "b", "--out", str(tmp_path / "out"), before=WAITS) as run:
+            assert run.stdout is not None
+            assert run.stdout.readline() == "begun\n"
+            run.send_signal(number)
+            _, told = run.communicate(timeout=30)
+        assert run.returncode == status
+        assert told.startswith("cirl: stopped; ")
+        assert "Traceback" not in told
+        assert not (tmp_path / "out").exists()
+
+    def test_ctrl_c_in_the_first_moments(self, tmp_path):
+        slow = "import builtins, sys, time\nold = builtins.__import__\ndef slow(name, *rest):\n"
+        slow += "    if name == 'tyro':\n        print('importing', flush=True); time.sleep(60)\n"
+        slow += "    return old(name, *rest)\nbuiltins.__import__ = slow\n"
+        with started("demo", "--out", str(tmp_path), before=slow) as run:
+            assert run.stdout is not None
+            assert run.stdout.readline() == "importing\n"
+            run.send_signal(signal.SIGINT)
+            _, told = run.communicate(timeout=30)
+        assert run.returncode == 130
+        assert "Traceback" not in told
+
+    def test_ctrl_c_after_the_result(self, tmp_path):
+        after = WAITS.replace("time.sleep(60)", "pass") + "import atexit, time\n"
+        after += "atexit.register(lambda: (print('leaving', flush=True), time.sleep(60)))\n"
+        code = after + "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        code += "sys.argv[1:] = ['compare', 'a', 'b', '--out', sys.argv[1]]\n"
+        code += "from irl.commands.cli import main; sys.exit(main())"
+        command = [sys.executable, "-c", code, str(tmp_path / "out")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            assert run.stdout is not None
+            while run.stdout.readline() != "leaving\n":
+                pass
+            run.send_signal(signal.SIGINT)
+            _, told = run.communicate(timeout=30)
+        assert (run.returncode, told) == (130, "")
+
+    def test_a_reader_that_leaves_does_not_change_the_status(self, tmp_path):
+        told = WAITS.replace("time.sleep(60)", "[print('x' * 80) for _ in range(9000)]")
+        with started("compare", "a", "b", "--out", str(tmp_path / "out"), before=told) as run:
+            assert run.stdout is not None
+            run.stdout.readline()
+            run.stdout.close()
+            assert run.stderr is not None
+            error = run.stderr.read()
+        assert (run.returncode, error) == (0, "")
+
+
+class TestHeldFolders:
+    def test_a_second_command_is_refused_in_one_line(self, tmp_path, capsys):
+        with held(tmp_path / "run"):
+            for command in (["demo"], ["explain", "x.csv"], ["expert"], ["compare", "a", "b"], ["baselines", "r"]):
+                told = refused(capsys, *command, "--out", tmp_path / "run")
+                assert told.startswith(
+                    f"{tmp_path / 'run'} is being written by another command (process {os.getpid()}, "
+                )
+                assert told.count("\n") == 0
+        assert not (tmp_path / "run").exists()
+
+    def test_a_killed_command_holds_nothing(self, tmp_path):
+        code = "import sys, time\nfrom pathlib import Path\nfrom cirl_gym.files import held\n"
+        code += "with held(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+        with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "held\n"
+            with pytest.raises(ValueError, match=rf"process {other.pid}, since \d{{4}}-"), held(tmp_path):
+                pass
+            other.kill()
+        assert {path.name for path in tmp_path.iterdir()} == {".running.lock", ".running.json"}
+        with held(tmp_path):
+            pass
+        assert not list(tmp_path.iterdir())
+
+    def test_what_was_there_and_what_was_written_stay(self, tmp_path):
+        with held(tmp_path / "a" / "b"):
+            write_json(tmp_path / "a" / "b" / "x.json", 1)
+        assert (tmp_path / "a" / "b" / "x.json").is_file()
+        with held(tmp_path / "a" / "c" / "d"):
+            time.sleep(0)
+        assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+        assert Path(tmp_path / "a").is_dir()
