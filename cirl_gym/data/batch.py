@@ -17,16 +17,17 @@ from cirl_gym.types import BoolArray, Float32Array, IntArray
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cirl_gym.tables.account import TableReport
     from cirl_gym.tables.columns import TableColumns, TableOptions
-    from cirl_gym.tables.read import TableReport
 
 
 SCHEMA = 2
 """Files of schema 1 do not say which fields they hold: one that is missing may be that of an older version."""
 PREVIOUS, PREVIOUS2, NONE = "previous", "previous2", "none"
 """Words for habits of the action before, and for none (:mod:`cirl_gym.data.habits`): no context has such a name."""
-LARGEST = 1e9
-"""No reading is larger than this; one beyond it is a fault, and would ruin every mean and scale."""
+LARGEST = 1e15
+"""No reading is larger than this (platelets per litre are some 1e12 at most); one beyond it is a fault, and would ruin
+every mean and scale."""
 
 
 def evenly_spaced_rows(n: int, most: int) -> IntArray:

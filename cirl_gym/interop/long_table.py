@@ -39,7 +39,7 @@ def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataF
     import pandas as pd
 
     from cirl_gym.tables.columns import TableColumns
-    from cirl_gym.tables.sheet import check_names
+    from cirl_gym.tables.files import check_names
 
     named = tuple(name for name, _ in batch.contexts)
     if columns is None:
@@ -103,7 +103,7 @@ def from_long_table(
     """
     import pandas as pd
 
-    from cirl_gym.tables.columns import TableColumns, check_known
+    from cirl_gym.tables.columns import TableColumns, TableOptions, check_known
     from cirl_gym.tables.read import from_dataframe
     from cirl_gym.tables.sheet import Sheet
 
@@ -121,7 +121,9 @@ def from_long_table(
     known = {column: names for column in coded if (names := categories(column)) is not None}
     codes = {column: frame[column].cat.codes.astype("Int64") for column in known}
     batch, report = from_dataframe(
-        frame.assign(**{column: code.mask(code < 0) for column, code in codes.items()}), columns, options
+        frame.assign(**{column: code.mask(code < 0) for column, code in codes.items()}),
+        columns,
+        replace(options or TableOptions(), as_written=True),  # names are those that the batch had
     )
     rows = {name: row for row, name in enumerate(batch.ids)}
     first = [rows[name] for name in dict.fromkeys(Sheet(frame).texts(columns.id)) if name in rows]
@@ -130,6 +132,7 @@ def from_long_table(
 
 def _renumbered(batch: Batch, report: TableReport, known: Mapping[str, tuple[str, ...]]) -> tuple[Batch, TableReport]:
     """The same with actions and levels of contexts, which were read as numbers, by the names ``known`` for them."""
+    from cirl_gym.tables.account import ActionCounts
     from cirl_gym.tables.read import counted
     from cirl_gym.tables.rows import MISSING
 
@@ -149,5 +152,13 @@ def _renumbered(batch: Batch, report: TableReport, known: Mapping[str, tuple[str
     if column in known:
         of_action = np.array([int(name) for name in batch.action_names])
         batch = replace(batch, actions=of_action[batch.actions], action_names=known[column])
-        report = replace(report, actions=tuple({column: name} for name in known[column]))
+        told = {int(counts.action): counts for counts in report.taken}
+        report = replace(
+            report,
+            actions=tuple({column: name} for name in known[column]),
+            taken=tuple(
+                replace(told[code], action=name) if code in told else ActionCounts(name, 0, 0, 0.0, "")
+                for code, name in enumerate(known[column])
+            ),
+        )
     return batch, counted(report, batch, report.features)

@@ -7,11 +7,13 @@
 the actions that answer readings inside their own step.
 """
 
+from cirl_gym.tables.account import TableReport
 from cirl_gym.tables.answers import NOT_CHECKED, AnswerCounts, answers_inside
 from cirl_gym.tables.columns import TableColumns, TableOptions, infer_columns
+from cirl_gym.tables.files import read_table
 from cirl_gym.tables.measurements import DecisionOptions, DecisionReport, at_measurements, at_times
-from cirl_gym.tables.read import PreparedTable, TableReport, from_dataframe, prepare_table
-from cirl_gym.tables.sheet import Sheet, read_table
+from cirl_gym.tables.read import PreparedTable, from_dataframe, prepare_table
+from cirl_gym.tables.sheet import Sheet
 
 __all__ = [
     "NOT_CHECKED",

@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from cirl_gym.data.batch import NONE, PREVIOUS, PREVIOUS2
+from cirl_gym.tables.cells import value_of
 from cirl_gym.tables.sheet import Sheet, listed
 from cirl_gym.types import BoolArray, IntArray
 
@@ -153,6 +154,18 @@ class TableOptions:
     """Plausible (low, high) per feature, both inclusive, infinite where open; readings outside become missing."""
     lag: tuple[str, ...] = ()
     """Features that describe the interval after the row's time (a dose given): moved to the next row of the episode."""
+    actions: tuple[str, ...] = ()
+    """All values of the one column of the action, in the order in which they are numbered, also those that are never
+    taken; none: the column's categories, or those that occur."""
+    as_written: bool = False
+    """Ids, actions and what habits depend on are taken as they are written: "1" and "1.0", "Yes" and "yes" are values
+    of their own, and "NA" is an id like any other."""
+    max_steps: int | None = None
+    """Episodes end, truncated, after so many steps; None: where the table ends."""
+    drop_bad_patients: bool = False
+    """Patients of whom a row cannot be used are left out, counted and listed, instead of an error."""
+    missing_values: tuple[str, ...] = ()
+    """What stands for a missing reading, such as -999 or "unknown": numbers by their value, or texts."""
 
     def __post_init__(self) -> None:
         choices = (("last_row", LastRow), ("duplicates", Duplicates), ("end", End))
@@ -160,7 +173,15 @@ class TableOptions:
             value = getattr(self, name)
             if value not in get_args(allowed) and not (name == "end" and value is None):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(allowed))}, got {value!r}")
-        object.__setattr__(self, "lag", (self.lag,) if isinstance(self.lag, str) else tuple(self.lag))
+        for name in ("lag", "actions", "missing_values"):
+            several = getattr(self, name)
+            several = (several,) if isinstance(several, str) else tuple(several)
+            object.__setattr__(self, name, tuple(map(str, several)))
+        same = str.strip if self.as_written else value_of
+        if len(set(map(same, self.actions))) < len(self.actions) or len(self.actions) == 1:
+            raise ValueError(f"actions (--actions) must be two or more different values, got {listed(self.actions)}")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise ValueError(f"max_steps (--max-steps) must be at least 1, got {self.max_steps}")
         ranges = {str(name): (float(low), float(high)) for name, (low, high) in dict(self.ranges).items()}
         for name, (low, high) in ranges.items():
             if math.isnan(low) or math.isnan(high) or low > high:
@@ -337,7 +358,7 @@ def _find_action(sheet: Sheet, free: Sequence[str], ending: dict[str, float]) ->
 
 def _why_no_feature(sheet: Sheet, name: str, last: BoolArray, ending: float) -> str:
     """What speaks against a column as a feature; empty if nothing does."""
-    values, bad = sheet.numbers(name)
+    values, bad = sheet.measured(name)
     known = ~np.isnan(values)
     # Up to one half: single texts among numbers are faults, which reading the table will point at cell by cell.
     if 2 * bad.sum() > bad.sum() + known.sum():

@@ -16,8 +16,9 @@ import pandas as pd
 
 from cirl_gym.tables.answers import AnswerCounts, count_answers, place, steps
 from cirl_gym.tables.columns import Duplicates
+from cirl_gym.tables.files import check_names
 from cirl_gym.tables.records import Clock, RecordCounts, Span, last_before, one_clock, read_records, read_times
-from cirl_gym.tables.sheet import check_names, listed
+from cirl_gym.tables.sheet import listed
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 _OWN = ("id", "patient", "time", "terminated", "truncated")

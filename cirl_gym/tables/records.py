@@ -14,8 +14,9 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 
+from cirl_gym.tables.cells import zone_told
 from cirl_gym.tables.columns import Duplicates
-from cirl_gym.tables.sheet import Sheet, listed, refuse, zone_told
+from cirl_gym.tables.sheet import Sheet, listed, refuse
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 Span: TypeAlias = float | str | timedelta

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from cirl_gym.tables.columns import Duplicates, TableColumns
-from cirl_gym.tables.sheet import BadCell, RowNames, Sheet, listed, number, refuse
+from cirl_gym.tables.cells import moment, number, value_of
+from cirl_gym.tables.columns import Duplicates, TableColumns, TableOptions
+from cirl_gym.tables.sheet import BadCell, BadRows, RowNames, Sheet, refuse
+from cirl_gym.tables.spellings import one_action, one_id
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 OBSERVED, EMPTY, BELOW, ABOVE = 0, 1, 2, 3
@@ -19,6 +22,8 @@ OBSERVED, EMPTY, BELOW, ABOVE = 0, 1, 2, 3
 MISSING = "missing"
 """The level of a context where its field is empty."""
 
+_NO_ID = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "none", "null", "<na>"))
+_SHOWN = 20
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 
@@ -35,14 +40,18 @@ class TableRows:
     """``[R]`` index into ids."""
     time: FloatArray | IntArray
     """``[R]`` comparable times; microseconds if they were ISO times."""
+    iso: bool
+    """Whether they were ISO times or durations, and no numbers."""
     values: FloatArray
     """``[R, d]`` readings, NaN where missing."""
-    state: IntArray
+    state: npt.NDArray[np.int8]
     """``[R, d]`` OBSERVED, or why the reading is missing: EMPTY, BELOW or ABOVE its plausible range."""
     action: IntArray
     """``[R]`` index into action_values, -1 where there is none."""
     action_values: tuple[tuple[str, ...], ...]
     """Of every action the value of each column of the action."""
+    stated: bool
+    """Whether the actions are those that were stated, also if one is never taken."""
     flags: IntArray
     """``[R, 2]`` terminated, truncated; -1 where the field is empty or the table has no such column."""
     contexts: IntArray
@@ -51,6 +60,10 @@ class TableRows:
     """Of each context, the values that occur."""
     names: RowNames
     """What to call the rows in messages."""
+    position: IntArray
+    """``[R]`` place in the table, from 0."""
+    repairs: tuple[str, ...]
+    """What was read as something else than it was written, in words with counts."""
 
     def take(self, index: IntArray | BoolArray) -> TableRows:
         """The chosen rows, in the order given; ids and names of actions stay as they are."""
@@ -64,29 +77,35 @@ class TableRows:
             flags=self.flags[index],
             contexts=self.contexts[index],
             names=replace(self.names, numbers=self.names.numbers[index]),
+            position=self.position[index],
         )
 
     def where(self, row: int) -> str:
         """The id and the name of a row, for a message."""
         return f"id {self.ids[self.episode[row]]!r}, {self.names[row]}"
 
+    def span(self, time: float) -> str:
+        """A length of time in words: "7 days 12:00:00" of ISO times, else the number."""
+        return str(timedelta(microseconds=time)) if self.iso else f"{time:g}"
 
-def parse_rows(sheet: Sheet, columns: TableColumns) -> TableRows:
+
+def parse_rows(sheet: Sheet, columns: TableColumns, options: TableOptions | None = None) -> TableRows:
     """Read every used cell.
 
     Raises:
-        ValueError: an id, owner or time is empty, a reading is no number or beyond all bounds, a flag is not 0 or 1,
-            only some of several columns of the action are filled; one message names column, id and row of all such
-            cells (the first ten of them).
+        BadRows: an id, owner or time is empty, a reading is no number or beyond all bounds, a flag is not 0 or 1, only
+            some of several columns of the action are filled, an action is not among those stated, or an id has two
+            owners; one message names column, id and row of all such cells (the first twenty of them).
     """
-    names = sheet.rows
-    own = _complete(sheet, columns.id)
-    faults: list[BadCell] = []
-    time, bad = sheet.times(columns.time)
-    faults += bad
+    options = options or TableOptions()
+    names, repairs = sheet.rows, list[str]()
+    own = _complete(sheet, columns.id, options, repairs)
+    owner = own if columns.group is None else _complete(sheet, columns.group, options, repairs)
+    time, faults = sheet.times(columns.time)
+    faults = list(faults)
     values = np.empty((len(sheet), len(columns.features)))
     for j, feature in enumerate(columns.features):
-        values[:, j], bad = sheet.readings(feature)
+        values[:, j], bad = _readings(sheet, feature, options.missing_values, repairs)
         faults += bad
     flags = np.full((len(sheet), 2), -1, dtype=np.int64)
     for j, flag in enumerate((columns.terminated, columns.truncated)):
@@ -103,70 +122,154 @@ def parse_rows(sheet: Sheet, columns: TableColumns) -> TableRows:
         for j, column in enumerate(columns.actions)
         for i in np.flatnonzero(half & empty[:, j])
     ]
+    stated = _stated(sheet, columns.actions, options.actions)
+    action, action_values, unknown = _actions(sheet, columns.actions, stated, options.as_written, repairs)
+    faults += unknown
+    groups: dict[str, str] = {}
+    for row, (id, patient) in enumerate(zip(own, owner, strict=True)):
+        if groups.setdefault(id, patient) != patient:
+            why = f"the id belongs to {patient!r} here, but to {groups[id]!r} in an earlier row"
+            faults.append(BadCell(str(columns.group), row, why))
     refuse(faults, own, names)
 
-    groups: dict[str, str] = {}
-    for row, owner in enumerate(own if columns.group is None else _complete(sheet, columns.group)):
-        if groups.setdefault(own[row], owner) != owner:
-            raise ValueError(
-                f"column {columns.group!r}, id {own[row]!r}, {names[row]}: the id belongs to {owner!r} here, "
-                f"but to {groups[own[row]]!r} in an earlier row"
-            )
     ids = sorted(groups)
     place = {id: number for number, id in enumerate(ids)}
-    action, action_values = _actions(sheet, columns.actions)
-    contexts = [_values(sheet, column, MISSING) for column in columns.contexts]
+    contexts = [_values(sheet, column, options.as_written, repairs, empty=MISSING) for column in columns.contexts]
     return TableRows(
         features=columns.features,
         ids=tuple(ids),
         groups=tuple(groups[id] for id in ids),
         episode=np.array([place[id] for id in own], dtype=np.int64),
         time=time,
+        iso=moment(sheet.cells(columns.time)[0]) is not None,
         values=values,
-        state=np.where(np.isnan(values), EMPTY, OBSERVED).astype(np.int64),
+        state=np.where(np.isnan(values), EMPTY, OBSERVED).astype(np.int8),
         action=action,
         action_values=action_values,
+        stated=bool(stated),
         flags=flags,
         contexts=np.array([codes for codes, _ in contexts], dtype=np.int64).reshape(len(contexts), len(sheet)).T,
         context_values=tuple(tuple(values) for _, values in contexts),
         names=names,
+        position=np.arange(len(sheet)),
+        repairs=tuple(repairs),
     )
 
 
-def _complete(sheet: Sheet, column: str) -> list[str]:
-    found = [text for text in sheet.texts(column) if text is not None]
-    if len(found) < len(sheet):
-        more = f" and in {len(sheet) - len(found) - 1} more rows" if len(found) < len(sheet) - 1 else ""
-        first = sheet.rows[sheet.texts(column).index(None)]
-        raise ValueError(f"column {column!r} is empty in {first}{more}: every row needs one")
-    return found
+def refuse_rows(bad: Sequence[tuple[str, int]]) -> None:
+    """One error that says what is wrong with the first of the rows, if there are any.
+
+    Raises:
+        BadRows: there are.
+    """
+    if not bad:
+        return
+    shown = [text for text, _ in bad[:_SHOWN]]
+    rest = f"\n  ... and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+    several = f"{len(bad)} rows cannot be used:\n  " + "\n  ".join(shown) + rest
+    raise BadRows(shown[0] if len(bad) == 1 else several, [position for _, position in bad])
 
 
-def _actions(sheet: Sheet, columns: Sequence[str]) -> tuple[IntArray, tuple[tuple[str, ...], ...]]:
-    """Codes ``[R]``, -1 where empty, and the values of each column; sorted by the columns, one after the other."""
-    found = [_values(sheet, column) for column in columns]
-    codes, values = np.stack([code for code, _ in found], axis=1), [names for _, names in found]
+def _complete(sheet: Sheet, column: str, options: TableOptions, repairs: list[str]) -> list[str]:
+    """Ids or owners ``[R]``; what stands for a missing one is no id, unless texts are taken as they are written."""
+    cells = sheet.texts(column)
+    gaps = [cell is None or (not options.as_written and cell.strip().casefold() in _NO_ID) for cell in cells]
+    if any(gaps):
+        rows = [row for row, gap in enumerate(gaps) if gap]
+        word = cells[rows[0]]
+        said = "is empty" if word is None else f"is {word!r}, which stands for a missing id,"
+        where = f"{', '.join(sheet.rows[row] for row in rows[:5])}{' and more' if len(rows) > 5 else ''}"
+        hint = "" if word is None else " (--as-written takes it for an id)"
+        raise BadRows(
+            f"column {column!r} {said} in {where} ({len(rows)} of {len(cells)} rows): every row needs one{hint}", rows
+        )
+    found, told = one_id(column, cells, options.as_written)
+    repairs += told
+    return [str(text) for text in found]
+
+
+def _readings(
+    sheet: Sheet, feature: str, missing: Sequence[str], repairs: list[str]
+) -> tuple[FloatArray, list[BadCell]]:
+    """Readings ``[R]`` of a feature and its bad cells, those of ``missing`` taken out with a count."""
+    values, bad = sheet.readings(feature)
+    if not missing:
+        return values, bad
+    values, words = values.copy(), {value_of(text) for text in missing}
+    gone = np.isin(values, [word for word in words if not isinstance(word, str)])
+    cells = sheet.cells(feature)
+    named = {cell.position for cell in bad if value_of(str(cells[cell.position])) in words}
+    count = int(gone.sum()) + len(named - set(np.flatnonzero(gone).tolist()))
+    if count:
+        repairs.append(f"column {feature!r}: {count} cells read as missing (--missing-values {' '.join(missing)})")
+    values[gone] = np.nan
+    return values, [cell for cell in bad if cell.position not in named and not gone[cell.position]]
+
+
+def _stated(sheet: Sheet, columns: Sequence[str], actions: Sequence[str]) -> list[str]:
+    """The actions that the user or the column's categories state, in their order; none where nothing does."""
+    if actions and len(columns) > 1:
+        raise ValueError(f"--actions states the values of one column, but the action has {len(columns)}: {columns}")
+    kind = sheet.frame[columns[0]].dtype
+    if actions or len(columns) > 1 or not isinstance(kind, pd.CategoricalDtype):
+        return list(actions)
+    return [text for text in Sheet(pd.DataFrame({"of": kind.categories})).texts("of") if text is not None]
+
+
+def _actions(
+    sheet: Sheet, columns: Sequence[str], stated: Sequence[str], as_written: bool, repairs: list[str]
+) -> tuple[IntArray, tuple[tuple[str, ...], ...], list[BadCell]]:
+    """Codes ``[R]``, -1 where empty, and the values of each column, sorted by the columns, one after the other.
+
+    Where actions are stated, these are all of them, in their order; other cells are bad.
+    """
+    if stated:
+        codes, values = _values(sheet, columns[0], as_written, repairs, stated=stated)
+        cells, rows = sheet.texts(columns[0]), np.flatnonzero((codes < 0) & ~sheet.missing(columns[0]))
+        why = f"is not among the actions stated, {', '.join(values)} (--actions)"
+        return (
+            codes,
+            tuple((value,) for value in values),
+            [BadCell(columns[0], int(i), f"{cells[i]!r} {why}") for i in rows],
+        )
+    found = [_values(sheet, column, as_written, repairs) for column in columns]
+    codes, names_of = np.stack([code for code, _ in found], axis=1), [names for _, names in found]
     taken = (codes >= 0).all(axis=1)
     occurring, inverse = np.unique(codes[taken], axis=0, return_inverse=True)
     action = np.full(len(codes), -1, dtype=np.int64)
     action[taken] = inverse.reshape(-1)
-    return action, tuple(tuple(names[code] for names, code in zip(values, row, strict=True)) for row in occurring)
+    return action, tuple(tuple(names[code] for names, code in zip(names_of, row, strict=True)) for row in occurring), []
 
 
-def _values(sheet: Sheet, column: str, empty: str | None = None) -> tuple[IntArray, list[str]]:
-    """Codes ``[R]`` of a column, -1 where a cell is missing or says ``empty``; its values, by size if all are numbers.
+def _values(
+    sheet: Sheet,
+    column: str,
+    as_written: bool,
+    repairs: list[str],
+    *,
+    empty: str | None = None,
+    stated: Sequence[str] = (),
+) -> tuple[IntArray, list[str]]:
+    """Codes ``[R]`` of a column, -1 where a cell is missing, says ``empty`` or is not ``stated``; its values.
 
-    "1.0" is how pandas writes a 1 in a column with gaps; "01" is a value of its own.
+    They are those stated, or by size if all are numbers, or as texts. "1.0" is how pandas writes a 1 in a column with
+    gaps. What is read as the same is added to ``repairs``.
     """
-    found = [
-        None if gap else re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(text).strip())
-        for text, gap in zip(sheet.texts(column), sheet.missing(column), strict=True)
-    ]
-    names = sorted({name for name in found if name is not None and name != empty})
-    if all(number(name) is not None for name in names):
-        names.sort(key=lambda name: number(name) or 0.0)
-    place = {name: code for code, name in enumerate(names)}
-    return np.array([-1 if name is None else place.get(name, -1) for name in found], dtype=np.int64), names
+    cells = [None if gap else text for text, gap in zip(sheet.texts(column), sheet.missing(column), strict=True)]
+    floating = getattr(sheet.frame[column].dtype, "kind", "") == "f"  # pandas wrote 1.0, not the table's maker
+    found, told = one_action(column, cells, as_written and not floating)
+    repairs += told
+    same = str.strip if as_written else value_of
+    # What was stated has the name that it was stated by, however the table spells it.
+    names = list({same(text): text.strip() for text in reversed(stated)}.values())[::-1]
+    place = {same(name): code for code, name in enumerate(names)}
+    if not stated:
+        names = sorted({name for name in found if name is not None and name != empty})
+        if all(number(name) is not None for name in names):
+            names.sort(key=lambda name: number(name) or 0.0)
+        place = {name: code for code, name in enumerate(names)}
+        return np.array([-1 if name is None else place.get(name, -1) for name in found], dtype=np.int64), names
+    return np.array([-1 if name is None else place.get(same(name), -1) for name in found], dtype=np.int64), names
 
 
 def check_static(rows: TableRows, static: Sequence[str]) -> None:
@@ -176,12 +279,16 @@ def check_static(rows: TableRows, static: Sequence[str]) -> None:
         known = np.flatnonzero(~np.isnan(column))
         same = np.diff(rows.episode[known]) == 0
         changed = np.flatnonzero(same & (np.diff(column[known]) != 0))
-        if len(changed):
-            before, after = known[changed[0]], known[changed[0] + 1]
-            raise ValueError(
-                f"column {name!r}, {rows.where(int(after))}: {column[after]:g} here, but {column[before]:g} in "
-                f"{rows.names[int(before)]}: a static feature must be constant within an episode (--static)"
-            )
+        refuse_rows(
+            [
+                (
+                    f"column {name!r}, {rows.where(int(after))}: {column[after]:g} here, but {column[before]:g} in "
+                    f"{rows.names[int(before)]}: a static feature must be constant within an episode (--static)",
+                    int(rows.position[after]),
+                )
+                for before, after in zip(known[changed], known[changed + 1], strict=True)
+            ]
+        )
 
 
 def limit_ranges(rows: TableRows, ranges: dict[str, tuple[float, float]]) -> TableRows:
@@ -219,7 +326,7 @@ def merge_duplicates(
     """
     key = pd.DataFrame({"episode": rows.episode, "time": rows.time, "action": rows.action})
     blocks = (rows.flags, rows.contexts, rows.values, rows.state)
-    key = pd.concat([key, *map(pd.DataFrame, blocks)], axis=1)
+    key = pd.concat([key, *(pd.DataFrame(block) for block in blocks)], axis=1)
     same = key.set_axis(range(key.shape[1]), axis=1).duplicated(keep="last" if rule == "last" else "first").to_numpy()
     rows = rows.take(~same)
     later = np.concatenate([[False], (np.diff(rows.episode) == 0) & (rows.time[1:] == rows.time[:-1])])
@@ -228,10 +335,11 @@ def merge_duplicates(
     starts = np.flatnonzero(~later)
     if rule == "error":
         where = [rows.where(int(i)) for i in np.flatnonzero(later)]
-        raise ValueError(
+        raise BadRows(
             f"{len(where)} rows have the id and time of another row and differ from it: {'; '.join(where[:10])}"
             f"{' and more' if len(where) > 10 else ''}. Say which to keep (--duplicates first, last or mean), "
-            "or name a column that tells them apart (--id, --time)"
+            "or name a column that tells them apart (--id, --time)",
+            rows.position[later],
         )
     if rule == "mean":
         merged = _average(rows, starts, later, never_average)
@@ -242,15 +350,19 @@ def merge_duplicates(
 
 def _average(rows: TableRows, starts: IntArray, later: BoolArray, never_average: Sequence[str]) -> TableRows:
     run = np.cumsum(~later) - 1
-    for row in np.flatnonzero(later):
-        first = starts[run[row]]
-        told = np.column_stack([rows.action, rows.flags, rows.contexts])[[first, row]]
-        if (told[0] != told[1]).any():
-            raise ValueError(
+    told = np.column_stack([rows.action, rows.flags, rows.contexts])
+    differing = np.flatnonzero(later & (told != told[starts[run]]).any(axis=1))
+    refuse_rows(
+        [
+            (
                 f"{rows.where(int(row))}: the action, the end or what habits depend on differs from that of "
-                f"{rows.names[int(first)]}, which has the same id and time; they have no mean. Use --duplicates first "
-                "or last"
+                f"{rows.names[int(starts[run[row]])]}, which has the same id and time; they have no mean. Use "
+                "--duplicates first or last",
+                int(rows.position[row]),
             )
+            for row in differing
+        ]
+    )
     known = ~np.isnan(rows.values)
     for name in never_average:
         j = rows.features.index(name)
@@ -268,12 +380,3 @@ def _average(rows: TableRows, starts: IntArray, later: BoolArray, never_average:
     first_rows = rows.take(starts)
     why = np.maximum.reduceat(rows.state, starts, axis=0)
     return replace(first_rows, values=mean, state=np.where(count > 0, OBSERVED, why))
-
-
-def blanks_apart(ids: Sequence[str]) -> list[str]:
-    """A warning if ids differ in surrounding blanks only: they stay apart, but may be one and the same."""
-    plain: dict[str, set[str]] = {}
-    for name in ids:
-        plain.setdefault(name.strip(), set()).add(name)
-    twins = sorted(name for names in plain.values() if len(names) > 1 for name in names)
-    return [f"ids that differ in surrounding blanks only are different episodes: {listed(twins)}"] if twins else []

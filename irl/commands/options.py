@@ -48,6 +48,18 @@ class TableArguments:
     """What to do with differing rows of one (id, time)."""
     lag: tuple[str, ...] = ()
     """Features that describe the time after the row's action (a dose given), moved to the next row."""
+    actions: tuple[str, ...] = ()
+    """All values of the action, in their order, also those that nobody takes; other values are then faults."""
+    as_written: bool = False
+    """Take ids, actions and levels of habits as they are written: "1" and "1.0", "Yes" and "yes" are different."""
+    missing_values: tuple[str, ...] = ()
+    """What stands for a missing reading, as in --missing-values -999 unknown."""
+    valid: tuple[tuple[str, float, float], ...] = ()
+    """NAME LOW HIGH, once for each feature: readings outside are counted and taken out, never clipped."""
+    drop_bad_patients: bool = False
+    """Go on without patients of whom a row cannot be used; they are counted and listed."""
+    max_steps: int | None = None
+    """End episodes, truncated, after so many steps."""
 
     def read(self, table: Path, contexts: Sequence[str] = ()) -> tuple[Sheet, TableColumns, TableOptions]:
         """The table, which column is what, and how it is to be read; habits may depend on the columns ``contexts``.
@@ -57,7 +69,8 @@ class TableArguments:
             OSError: there is no such file, or it may not be read.
         """
         from cirl_gym.tables.columns import TableOptions, infer_columns
-        from cirl_gym.tables.sheet import Sheet, read_table
+        from cirl_gym.tables.files import read_table
+        from cirl_gym.tables.sheet import Sheet
 
         sheet = Sheet(read_table(table))
         columns = infer_columns(
@@ -70,7 +83,21 @@ class TableArguments:
             static=self.static,
             contexts=contexts,
         )
-        options = TableOptions(end=self.end, last_row=self.last_row, duplicates=self.duplicates, lag=self.lag)
+        twice = sorted({name for name, *_ in self.valid if [name for name, *_ in self.valid].count(name) > 1})
+        if twice:
+            raise ValueError(f"--valid: {twice[0]!r} is given two ranges")
+        options = TableOptions(
+            end=self.end,
+            last_row=self.last_row,
+            duplicates=self.duplicates,
+            ranges={name: (low, high) for name, low, high in self.valid},
+            lag=self.lag,
+            actions=self.actions,
+            as_written=self.as_written,
+            missing_values=self.missing_values,
+            drop_bad_patients=self.drop_bad_patients,
+            max_steps=self.max_steps,
+        )
         return sheet, columns, options
 
 

@@ -185,9 +185,10 @@ def test_faults_of_a_csv_file(content: bytes, message: str, tmp_path: Path) -> N
 
 
 def test_a_file_that_is_absent_of_another_kind_or_empty_is_refused(tmp_path: Path) -> None:
-    for absent in (tmp_path / "none.csv", tmp_path):
-        with pytest.raises(ValueError, match="there is no such file"):
-            read_table(absent)
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="a folder without Parquet files"):
+        read_table(tmp_path)
     (tmp_path / "table.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"tables are read from \.csv, \.csv\.gz and \.parquet files"):
         read_table(tmp_path / "table.xlsx")

@@ -14,8 +14,9 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.tables import TableColumns, TableOptions
+from cirl_gym.tables.doubts import told_by
 from cirl_gym.tables.episodes import carry_forward
-from cirl_gym.tables.read import PreparedTable, from_dataframe, prepare_table, split_groups, told_by
+from cirl_gym.tables.read import PreparedTable, from_dataframe, prepare_table, split_groups
 
 NAN = float("nan")
 

@@ -34,7 +34,10 @@ def test_combinations_by_hand_in_the_users_order_numbers_sorted() -> None:
     assert batch.action_names == tuple(f"drug={drug}, air={air}" for drug, air in pairs)
     assert batch.actions.tolist() == [[0, 4, 2], [3, 1, 2]]
     assert report.actions == tuple({"drug": drug, "air": air} for drug, air in pairs)
-    said = "5 actions, the combinations that were taken: drug=no, air=0; drug=no, air=1; "
+    said = (
+        "5 actions, the combinations that were taken: drug=no, air=0 (1 time by 1 patient); "
+        "drug=no, air=1 (1 time by 1 patient); drug=no, air=2 (2 times by 2 patients); "
+    )
     assert any(line.startswith(said) for line in report.lines())
     batch, report = from_dataframe(two(3, 3), infer_columns(two(3, 3), action=("air", "drug")))
     assert batch.action_names[:3] == ("air=0, drug=no", "air=0, drug=yes", "air=1, drug=no")

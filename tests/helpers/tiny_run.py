@@ -15,7 +15,7 @@ from agents.successor.agent import SuccessorConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.tables.columns import infer_columns
-from cirl_gym.tables.sheet import read_table
+from cirl_gym.tables.files import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.commands.cli import main

@@ -162,7 +162,7 @@ FIRST, SECOND = "000700", "000707"
         (4, "antibiotic", "", ["column 'antibiotic'", f"id '{SECOND}'", "line 4", "the action is missing"]),
         (4, "antibiotic", "NaN", ["column 'antibiotic'", f"id '{SECOND}'", "line 4", "the action is missing"]),
         (5, "wbc", "high", ["column 'wbc'", f"id '{SECOND}'", "line 5", "'high' is not a number"]),
-        (5, "wbc", "1e30", ["column 'wbc'", f"id '{SECOND}'", "line 5", "1e30 is beyond 1e+09"]),
+        (5, "wbc", "1e30", ["column 'wbc'", f"id '{SECOND}'", "line 5", "1e30 is beyond 1e+15"]),
         (5, "wbc", "inf", ["column 'wbc'", f"id '{SECOND}'", "line 5", "'inf' is not a number"]),
         (5, "bin", "", ["column 'bin'", f"id '{SECOND}'", "line 5", "the time is empty"]),
         (5, "subject_id", "", ["column 'subject_id'", "line 5"]),

@@ -21,8 +21,8 @@ from cirl_gym.data.rules import read_rules
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model
+from cirl_gym.tables.files import read_table
 from cirl_gym.tables.read import prepare_table
-from cirl_gym.tables.sheet import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.commands import explain as commands
 from irl.commands.cli import main
