@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +27,7 @@ from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.baselines import methods as baselines_methods
-from irl.baselines.explained import dropped_networks
+from irl.baselines.explained import Explanation, dropped_networks
 from irl.baselines.judge import (
     FinishedRun,
     Repeating,
@@ -479,10 +480,16 @@ class TestBadInput:
         for content, words in (
             (config | {"command": "sing"}, "not the configuration of cirl demo or cirl explain"),
             (config | {"fit": {"gamme": 0.9}}, "fit has a field 'gamme' that this version does not know"),
-            ({name: value for name, value in config.items() if name != "kappa"}, "it lacks 'kappa'"),
+            ({name: value for name, value in config.items() if name != "kappa"}, "lacks 'kappa'"),
         ):
             (folder / "config.json").write_text(json.dumps(content))
             assert words in refused(capsys, "baselines", folder)
+
+
+def test_a_weight_that_the_run_does_not_interpret_is_named():
+    of = partial(Explanation, "ar", None, None, np.ones(2), np.ones(2), {}, 3, "converged")
+    assert "not interpreted: the weight of x, y (the run says why)" in of(uninterpreted=("x", "y")).row("cirl").note
+    assert "interpreted" not in of().row("cirl").note
 
 
 def test_drawn_weights_are_not_an_answer():
