@@ -16,6 +16,7 @@ import torch
 from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.distributions import make_proba_distribution
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
@@ -23,6 +24,7 @@ from agents.as_printed.learning import RollOutConfig, rolled_out_mu
 from agents.drqn.policy import LinearRate, ScaledExtractor
 from agents.policies.policy import StoredPolicies
 from agents.ppo_settings import KNOWS_NO_RULES, RecurrentPPOConfig, WorldPPOConfig
+from agents.sb3_copies import CopiedWithoutEnv
 from agents.sb3_vec_env import make_native_vec_env
 from agents.successor.training import Problem
 from cirl_gym.outcome_models.inputs import Scaler
@@ -52,6 +54,10 @@ class WarningLstmPolicy(RecurrentActorCriticPolicy):
         answer = super().predict(observation, state, episode_start, deterministic)
         return answer
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The distribution of the last actions hangs on the graph of their gradients, which no copy can have.
+        return self.__dict__ | {"action_dist": make_proba_distribution(self.action_space)}
+
 
 def policy_arguments(config: RecurrentPPOConfig, scaler: Scaler | None = None) -> dict[str, Any]:
     """Keyword arguments of :class:`WarningLstmPolicy` beside spaces and learning rate."""
@@ -64,6 +70,10 @@ def policy_arguments(config: RecurrentPPOConfig, scaler: Scaler | None = None) -
     if scaler is not None:
         arguments |= {"features_extractor_class": ScaledExtractor, "features_extractor_kwargs": {"scaler": scaler}}
     return arguments
+
+
+class CopiedPPO(CopiedWithoutEnv, RecurrentPPO):
+    """Sb3-contrib's RecurrentPPO, whose copies act without the environment that it was trained in."""
 
 
 def train_recurrent_ppo(
@@ -93,7 +103,7 @@ def train_recurrent_ppo(
     config = config or RecurrentPPOConfig()
     # Small recurrent networks are slower with more threads, and results stay the same to the byte.
     torch.set_num_threads(1)
-    algorithm = RecurrentPPO(
+    algorithm = CopiedPPO(
         WarningLstmPolicy,
         env,
         n_steps=config.rollout,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,11 +24,11 @@ from agents.expert import EXPERT, successor_expert
 from agents.ppo_settings import RecurrentPPOConfig
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.features import check_weights
-from cirl_gym.files import loading, read_json, write_json
+from cirl_gym.files import loading, parsed_json, read_json, write_json
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Policy
 from cirl_gym.worlds import tumour
-from cirl_gym.worlds.tumour import TumourParameters
+from cirl_gym.worlds.tumour import N_ACTIONS, TumourParameters
 
 ROWS = 64
 """Patients that DRQN and RecurrentPPO treat at once."""
@@ -232,21 +233,33 @@ def load_expert(folder: str | os.PathLike[str]) -> tuple[Setting, Policy]:
             raise ValueError(f"the algorithm {algorithm!r} is not known")
         setting = Setting(tuple(found["weights"]), found["gamma"], TumourParameters(**found["parameters"]))
     path = _file(Path(folder), algorithm)
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no whole expert: there is no {path.name}")
     with loading(path, f"the whole expert that {about} describes"):
         if algorithm == "successor":
             agent = SuccessorAgent.load(path, OracleModel(setting.parameters))
             if agent.gamma != setting.gamma:
                 raise ValueError(f"its gamma is {agent.gamma}, not {setting.gamma}")
             return setting, agent.policy(setting.weights)
-        return setting, _read_zip(path, algorithm)
+        return setting, _read_zip(path, algorithm, setting)
 
 
-def _read_zip(path: Path, algorithm: Solver) -> Policy:
+def _read_zip(path: Path, algorithm: Solver, setting: Setting) -> Policy:
     """What Stable-Baselines3 saved, once its own description says that it is of this kind and has these spaces.
 
     Raises:
         ValueError: it is of another kind, or acts on other observations or with other actions.
     """
+    with zipfile.ZipFile(path) as archive:
+        told = parsed_json(archive.read("data").decode())
+    spaces = {"shape": told["observation_space"]["_shape"], "actions": str(told["action_space"]["n"])}
+    found = {"policy of": told["policy_class"]["__module__"], "gamma": told["gamma"], **spaces}
+    # What is observed, and the action before.
+    seen = [len(setting.parameters.feature_map.features) + N_ACTIONS]
+    home = "agents.drqn.policy" if algorithm == "drqn" else "agents.ppo"
+    asked = {"policy of": home, "gamma": setting.gamma, "shape": seen, "actions": str(N_ACTIONS)}
+    if wrong := [f"{name} {found[name]!r}, not {asked[name]!r}" for name in asked if found[name] != asked[name]]:
+        raise ValueError(f"it has {', '.join(wrong)}")
     policy: DRQN | RecurrentPPO = (DRQN if algorithm == "drqn" else RecurrentPPO).load(path, device="cpu")
     return policy
 

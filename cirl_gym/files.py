@@ -50,7 +50,7 @@ def loading(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise
     # A damaged file fails in ways that nobody foresaw: that is what this is for.
     except Exception as error:
-        if isinstance(error, KeyError):
+        if isinstance(error, KeyError) and len(str(error).split()) == 1:
             raise ValueError(f"{path} lacks {error}, which {what} has") from error
         told = str(error) or type(error).__name__
         if isinstance(error, ValueError) and str(path) in told:

@@ -39,6 +39,7 @@ from agents.drqn.policy import (
 )
 from agents.drqn.replay import EpisodeBatch, EpisodeReplayBuffer
 from agents.policies.policy import only_allowed
+from agents.sb3_copies import CopiedWithoutEnv
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.types import BoolArray, IntArray
 
@@ -120,7 +121,7 @@ def generators(seed: int | None) -> dict[str, np.random.Generator]:
 SelfDRQN = TypeVar("SelfDRQN", bound="DRQN")
 
 
-class DRQN(DQN):
+class DRQN(CopiedWithoutEnv, DQN):
     """DQN with memory: an LSTM or GRU reads the whole episode, and replay keeps whole episodes.
 
     Other than in :class:`stable_baselines3.DQN`, :meth:`predict` takes and returns the memory (conventions of

@@ -37,8 +37,9 @@ def rollout(
     deterministic: bool = True,
     start: tuple[object, Float32Array] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    max_steps: int | None = None,
 ) -> Batch:
-    """Act in a world until every episode has ended, at the latest at its horizon.
+    """Act in a world until every episode has ended, at the latest at its horizon; those that have not are truncated.
 
     Args:
         world: where to act.
@@ -48,10 +49,18 @@ def rollout(
         deterministic: handed to the policy.
         start: states and observations ``[episodes, d]`` to begin from; default: the world's own draw.
         progress: called with (steps done, steps at most).
+        max_steps: at most so many steps; default: the world's horizon.
 
     Returns:
         The episodes as a batch, named "0", "1", ... in order.
+
+    Raises:
+        ValueError: there is no episode to act in, neither the world nor ``max_steps`` says when to stop, or the starts
+            are not ``episodes``.
     """
+    if episodes < 1:
+        raise ValueError(f"rollout: episodes must be at least 1, got {episodes}")
+    steps = _whole_steps(world, max_steps)
     state, obs = world.reset(episodes, rng) if start is None else start
     if len(obs) != episodes:
         raise ValueError(f"rollout: {episodes} episodes asked for, {len(obs)} starts given")
@@ -61,7 +70,7 @@ def rollout(
     lengths: IntArray = np.zeros(episodes, dtype=np.int64)
     observed, taken = [obs], []
     memory, begin = None, np.ones(episodes, dtype=np.bool_)
-    for step in range(world.horizon):
+    for step in range(steps):
         chosen, memory = policy.predict(observation(obs, previous, world.n_actions), memory, begin, deterministic)
         actions: IntArray = np.asarray(chosen, dtype=np.int64)
         # Ended episodes go on unseen, so that the numbers drawn for one episode do not depend on the others' ends.
@@ -74,7 +83,7 @@ def rollout(
         observed.append(obs)
         taken.append(actions)
         if progress is not None:
-            progress(step + 1, world.horizon)
+            progress(step + 1, steps)
         if not alive.any():
             break
     return Batch(
@@ -87,6 +96,17 @@ def rollout(
         action_names=numbered_actions(world.n_actions),
         ids=tuple(str(i) for i in range(episodes)),
     )
+
+
+def _whole_steps(world: World, max_steps: int | None) -> int:
+    """Steps of an episode at most."""
+    for name, value in (("max_steps", max_steps), ("the world's horizon", getattr(world, "horizon", None))):
+        if value is None:
+            continue
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"rollout: {name} must be a whole number of at least 1, got {value!r}")
+        return int(value)
+    raise ValueError("rollout: the world has no horizon, so that max_steps must say when to stop")
 
 
 def discounted(batch: Batch, values: FloatArray, gamma: float) -> FloatArray:

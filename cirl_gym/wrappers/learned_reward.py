@@ -6,6 +6,7 @@ And the returns of a policy in any environment that tells its outcomes, under an
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,10 @@ def load_reward(run: str | os.PathLike[str]) -> LinearReward:
         estimates = content.get("estimates")
         acted_on = estimates.get("posterior") if isinstance(estimates, Mapping) else None
         return LinearReward(FeatureMap(names, low, high), content["weights"] if acted_on is None else acted_on)
+
+
+ENDLESS = 100_000
+"""Steps after which :func:`env_returns` cuts an episode where neither its caller nor the environment says when."""
 
 
 class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -248,6 +253,7 @@ def env_returns(
     gamma: float = 1.0,
     seed: int | None = None,
     deterministic: bool = True,
+    max_steps: int | None = None,
 ) -> FloatArray:
     """Discounted sums of w . phi over whole episodes, with phi from ``info["phi"]`` (paper, equation 23).
 
@@ -263,9 +269,12 @@ def env_returns(
         gamma: discount factor in [0, 1].
         seed: of the first reset; what follows goes on from it. None: the environment's own.
         deterministic: handed to the policy.
+        max_steps: an episode that has not ended by then is cut; default: what the environment's spec says, else
+            :data:`ENDLESS`. A warning says how many were cut.
 
     Returns:
-        ``[episodes]``, in the order in which they were begun.
+        ``[episodes]``, in the order in which they were begun. After Ctrl-C those that were finished, if there are any,
+        and a warning says so.
 
     Raises:
         ValueError: a number is out of its range, w has another length than phi, or a step does not tell phi.
@@ -275,21 +284,37 @@ def env_returns(
         raise ValueError(f"env_returns: w must be a vector of finite numbers, got {weights}")
     if episodes < 1 or not 0 <= gamma <= 1:
         raise ValueError(f"env_returns: episodes must be at least 1 and gamma in [0, 1], got {episodes}, {gamma}")
+    if max_steps is None:
+        max_steps = getattr(getattr(env, "spec", None), "max_episode_steps", None) or ENDLESS
+    if max_steps < 1:
+        raise ValueError(f"env_returns: max_steps must be at least 1, got {max_steps}")
     play = _rows_returns if hasattr(env, "num_envs") else _one_return
     found: list[float] = []
-    while len(found) < episodes:
-        found += play(env, policy, weights, gamma, seed, deterministic)
-        seed = None
+    cut = 0
+    try:
+        while len(found) < episodes:
+            returns, own = play(env, policy, weights, gamma, seed, deterministic, max_steps)
+            cut += sum(own[: episodes - len(found)])
+            found += returns
+            seed = None
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        warnings.warn(f"env_returns: stopped after {len(found)} of {episodes} episodes", stacklevel=2)
+    if cut:
+        told = f"env_returns: {cut} of {min(len(found), episodes)} episodes had not ended and were cut at {max_steps}"
+        warnings.warn(f"{told} steps; max_steps sets another number", stacklevel=2)
     return np.array(found[:episodes], dtype=np.float64)
 
 
 def _one_return(
-    env: Any, policy: Policy, w: FloatArray, gamma: float, seed: int | None, deterministic: bool
-) -> list[float]:
+    env: Any, policy: Policy, w: FloatArray, gamma: float, seed: int | None, deterministic: bool, most: int
+) -> tuple[list[float], list[bool]]:
+    """The return of an episode, and whether it was cut, each in a list."""
     obs, _ = env.reset(seed=seed)
     total, discount, memory, going = 0.0, 1.0, None, True
     begin: BoolArray = np.ones(1, dtype=np.bool_)
-    while going:
+    for _ in range(most):
         # A batch of one: an array, or a dictionary of them.
         named = isinstance(obs, dict)
         shown = {name: np.asarray(part)[None] for name, part in obs.items()} if named else np.asarray(obs)[None]
@@ -299,18 +324,23 @@ def _one_return(
             raise ValueError("env_returns: the environment gives no info['phi'], so there is no outcome to weigh")
         total += discount * float(_weighed(np.asarray(info["phi"], dtype=np.float64)[None], w)[0])
         discount, going, begin = discount * gamma, not (terminated or truncated), np.zeros(1, dtype=np.bool_)
-    return [total]
+        if not going:
+            break
+    return [total], [going]
 
 
 def _rows_returns(
-    env: Any, policy: Policy, w: FloatArray, gamma: float, seed: int | None, deterministic: bool
-) -> list[float]:
-    """The first episode of every row; rows that have ended go on unseen, in episodes that do not count."""
+    env: Any, policy: Policy, w: FloatArray, gamma: float, seed: int | None, deterministic: bool, most: int
+) -> tuple[list[float], list[bool]]:
+    """Return and whether it was cut, of the first episode of every row.
+
+    Rows that have ended go on unseen, in episodes that do not count.
+    """
     mode, n = autoreset_mode(env).name, env.num_envs
     obs, _ = env.reset(seed=seed)
     total, discount, memory = np.zeros(n), 1.0, None
     begin, going, waiting = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
-    while True:
+    for _ in range(most):
         actions, memory = policy.predict(obs, memory, begin, deterministic)
         obs, _, terminated, truncated, infos = env.step(np.asarray(actions))
         ended: BoolArray = np.logical_or(terminated, truncated)
@@ -327,12 +357,12 @@ def _rows_returns(
         going &= ~ended
         discount *= gamma
         if not going.any():
-            listed: list[float] = total.tolist()
-            return listed
+            break
         if mode == "DISABLED" and ended.any():
             obs, _ = env.reset(options={"reset_mask": ended})
         # Where the next episode begins by itself, it does so now or in the next step.
         begin, waiting = (waiting, ended) if mode == "NEXT_STEP" else (ended, waiting)
+    return total.tolist(), going.tolist()
 
 
 def _weighed(phi: FloatArray, w: FloatArray) -> FloatArray:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
+import pickle
 import time
+import zipfile
 from dataclasses import replace
 from itertools import product
 
@@ -68,13 +72,45 @@ def test_bad_settings_are_refused():
 
 
 @pytest.mark.parametrize("algorithm", ["successor", *(pytest.param(name, marks=new_gymnasium) for name in SOLVERS[1:])])
-def test_a_stored_expert_decides_as_before(tmp_path, algorithm):
+def test_a_stored_or_copied_expert_decides_as_before(tmp_path, algorithm):
     solved = train_expert(SHORT, algorithm, seed=3, scale=0.01)
     path = save_expert(tmp_path, SHORT, algorithm, solved, seed=3, scale=0.01)
     assert path.is_file()
     setting, policy = load_expert(tmp_path)
     assert setting == SHORT
-    np.testing.assert_array_equal(values(policy), values(solved.policy))
+    for copied in (policy, copy.deepcopy(solved.policy), pickle.loads(pickle.dumps(solved.policy)), copy.copy(policy)):
+        np.testing.assert_array_equal(values(copied), values(solved.policy))
+
+
+@new_gymnasium
+def test_a_zip_that_is_another_expert_is_refused_before_it_is_run(tmp_path):
+    folders = {}
+    for name, algorithm, setting in (
+        ("drqn", "drqn", SHORT),
+        ("ppo", "recurrent_ppo", SHORT),
+        ("gamma", "drqn", replace(SHORT, gamma=0.25)),
+    ):
+        folders[name] = tmp_path / name
+        save_expert(folders[name], setting, algorithm, train_expert(setting, algorithm, scale=0.001))
+    own = (folders["drqn"] / "expert.zip").read_bytes()
+    for content, message in (
+        ((folders["ppo"] / "expert.zip").read_bytes(), "it has policy of 'agents.ppo', not 'agents.drqn.policy'"),
+        ((folders["gamma"] / "expert.zip").read_bytes(), "it has gamma 0.25"),
+        (own.replace(b"policy_class", b"policy_glass"), "expert.zip"),
+        *((own[: int(share * len(own))], "expert.zip is not the whole expert") for share in (0, 0.3, 0.9, 0.999)),
+        (b"", "expert.zip is not the whole expert"),
+    ):
+        (folders["drqn"] / "expert.zip").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            load_expert(folders["drqn"])
+    empty = io.BytesIO()
+    zipfile.ZipFile(empty, "w").close()
+    (folders["drqn"] / "expert.zip").write_bytes(empty.getvalue())
+    with pytest.raises(ValueError, match=r"expert\.zip is not the whole expert|lacks"):
+        load_expert(folders["drqn"])
+    (folders["drqn"] / "expert.zip").unlink()
+    with pytest.raises(ValueError, match=r"no whole expert: there is no expert\.zip"):
+        load_expert(folders["drqn"])
 
 
 def test_another_version_and_half_an_expert_are_refused(tmp_path):

@@ -123,3 +123,75 @@ def test_what_cannot_be():
     for env in (gym.make("CartPole-v1"), gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")):
         with pytest.raises(ValueError, match="gives no info\\['phi'\\]"):
             env_returns(env, Always(), W, 1)
+
+
+class Endless(gym.Env):
+    """Pays 1 for ever; Ctrl-C comes at a step of its own."""
+
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, ends_at: int | None = None, interrupted_at: int | None = None) -> None:
+        self.step_number, self.ends_at, self.interrupted_at, self.steps = 0, ends_at, interrupted_at, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_number = 0
+        return np.zeros(3, dtype=np.float32), {}
+
+    def step(self, action):
+        self.step_number += 1
+        self.steps += 1
+        if self.steps == self.interrupted_at:
+            raise KeyboardInterrupt
+        return np.zeros(3, dtype=np.float32), 0.0, self.step_number == self.ends_at, False, {"phi": np.ones(2)}
+
+
+class TestCap:
+    def test_an_endless_environment_is_cut_and_it_is_said(self):
+        with pytest.warns(UserWarning, match="3 of 3 episodes had not ended and were cut at 7 steps"):
+            assert env_returns(Endless(), Always(), [1.0, 0.5], 3, max_steps=7).tolist() == [10.5] * 3
+
+    def test_rows_that_do_not_end_are_cut_alone(self):
+        env = SyncVectorEnv([lambda: Endless(2), lambda: Endless()])
+        with pytest.warns(UserWarning, match="1 of 2 episodes had not ended and were cut at 4 steps"):
+            assert env_returns(env, Always(), [1.0, 0.0], 2, max_steps=4).tolist() == [2.0, 4.0]
+
+    def test_the_cap_is_the_specs(self, monkeypatch):
+        env = Endless()
+        env.spec = gym.envs.registration.EnvSpec("Endless-v0", max_episode_steps=5)
+        with pytest.warns(UserWarning, match="cut at 5 steps"):
+            assert env_returns(env, Always(), [1.0, 0.0], 1).tolist() == [5.0]
+        monkeypatch.setattr("cirl_gym.wrappers.learned_reward.ENDLESS", 6)
+        with pytest.warns(UserWarning, match="cut at 6 steps"):
+            assert env_returns(Endless(), Always(), [1.0, 0.0], 1).tolist() == [6.0]
+        with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
+            env_returns(Endless(), Always(), [1.0, 0.0], 1, max_steps=0)
+
+    def test_ctrl_c_keeps_what_was_finished(self):
+        with pytest.warns(UserWarning, match="stopped after 2 of 9 episodes"):
+            assert env_returns(Endless(3, interrupted_at=8), Always(), [1.0, 0.0], 9).tolist() == [3.0, 3.0]
+        with pytest.raises(KeyboardInterrupt):
+            env_returns(Endless(3, interrupted_at=2), Always(), [1.0, 0.0], 9)
+
+
+class TestRollout:
+    @pytest.mark.parametrize("episodes", [0, -1])
+    def test_no_episode_is_said(self, episodes):
+        with pytest.raises(ValueError, match=f"rollout: episodes must be at least 1, got {episodes}"):
+            rollout(TumourWorld(PARAMETERS), Always(), episodes, np.random.default_rng(0))
+
+    @pytest.mark.parametrize("horizon", [0, -3, 2.5, np.inf, "5"])
+    def test_a_world_without_a_horizon_needs_a_cap(self, horizon):
+        class World(TumourWorld):
+            pass
+
+        World.horizon = horizon
+        with pytest.raises(ValueError, match="rollout: the world's horizon must be a whole number of at least 1"):
+            rollout(World(PARAMETERS), Always(), 2, np.random.default_rng(0))
+        World.horizon = None
+        with pytest.raises(ValueError, match="the world has no horizon, so that max_steps must say when to stop"):
+            rollout(World(PARAMETERS), Always(), 2, np.random.default_rng(0))
+        batch = rollout(World(PARAMETERS), Always(), 2, np.random.default_rng(0), max_steps=3)
+        assert batch.lengths.tolist() == [3, 3]
+        assert batch.truncated.all()
