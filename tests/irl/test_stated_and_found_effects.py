@@ -68,7 +68,9 @@ class TestRecords:
         plain = np.array([[7.0, np.nan], [8.0, 9.0]])
         by_level = ((levels, None), (None, None))
         counts = np.array([50, 20, 0])
-        estimated = ActionEffects(("x", "y"), numbers, interval, 10 * numbers, 10 * interval, plain, counts, by_level)
+        estimated = ActionEffects(
+            ("x", "y"), numbers, interval, 10 * numbers, 10 * interval, plain, counts, by_level, 0.0
+        )
         hidden = {(2, "y"): Sensitivity("y", 3.5, 0.2, "z", np.inf, 70)}
         said = [StatedEffect("c lowers x", "c", "x", -np.inf, 0.0), StatedEffect("b raises y", "b", "y", 0.0, np.inf)]
         found = found_effects(estimated, ("a", "b", "c"), hidden, said)
