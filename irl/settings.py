@@ -254,6 +254,21 @@ class ExplainConfig:
                 raise ValueError(f"signs: {name!r} must be an outcome and its sign -1 or +1, got {sign!r}")
 
 
+def _refuse_two_meanings(text: str, features: Sequence[str]) -> None:
+    """Where a column has the very name of an outcome that could be computed of other columns, neither is guessed."""
+    if text not in features:
+        return
+    try:
+        computed = read_outcome(text, ())
+    except ValueError:
+        return
+    if computed.columns != (text,) and set(computed.columns) <= set(features):
+        raise ValueError(
+            f"--outcomes: {text!r} is the name of a column, and can be computed of {', '.join(computed.columns)} as "
+            "well: rename the column"
+        )
+
+
 def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str, ...]:
     """What of a table is weighed: the features or computed outcomes named, or all features that are not static.
 
@@ -263,6 +278,8 @@ def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str
     Raises:
         ValueError: a name is there twice, no feature nor computed of features, or static.
     """
+    for text in outcomes:
+        _refuse_two_meanings(text, columns.features)
     read = [read_outcome(text, columns.features) for text in outcomes]
     for outcome in read:
         unknown = [name for name in outcome.columns if name not in columns.features]

@@ -28,7 +28,7 @@ import pandas as pd
 
 from cirl_gym.data.batch import NONE, PREVIOUS, PREVIOUS2
 from cirl_gym.tables.cells import value_of
-from cirl_gym.tables.sheet import Sheet, listed
+from cirl_gym.tables.sheet import Sheet, listed, refuse
 from cirl_gym.types import BoolArray, IntArray
 
 End = Literal["terminated", "truncated"]
@@ -242,6 +242,7 @@ def infer_columns(
     if time is None:
         time = _find_time(sheet, id, free)
     free = [name for name in free if name != time]
+    _refuse_unread(sheet, id, time, 1 - _MOST)
 
     # The latest row of each id (all of them, if it is there twice).
     times, _ = sheet.times(time)
@@ -314,6 +315,9 @@ def _find_group(sheet: Sheet, id: str, keys: Sequence[str]) -> str | None:
 
 
 def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
+    named = [name for name in free if _is(name, TIME_NAMES)]
+    for name in named:
+        _refuse_unread(sheet, id, name, 0.5)
     sheet = Sheet(sheet.frame[~sheet.frame.astype(str).duplicated()])  # a row that is there twice says nothing
     own = sheet.codes(id)
 
@@ -322,7 +326,6 @@ def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
         repeats = len(sheet) - _pairs(own, np.unique(values, return_inverse=True)[1].astype(np.int64))
         return repeats <= max(2, (1 - _MOST) * len(sheet)) and 2 * len(faults) <= len(sheet)
 
-    named = [name for name in free if _is(name, TIME_NAMES)]
     fitting = [name for name in named if tells_apart(name)]
     if len(fitting) == 1:
         return fitting[0]
@@ -334,6 +337,13 @@ def _find_time(sheet: Sheet, id: str, free: Sequence[str]) -> str:
         others = [name for name in free if tells_apart(name)]
         why = f"no column has a well-known name; columns that tell the rows of {id!r} apart: {listed(others) or 'none'}"
     raise ValueError(f"cannot tell which column is the time: {why}. Give --time")
+
+
+def _refuse_unread(sheet: Sheet, id: str, time: str, share: float) -> None:
+    """Faults of a time first, where there are many: what is told from the order of rows would be wrong."""
+    faults = sheet.times(time)[1]
+    if len(faults) > share * len(sheet):
+        refuse(faults, sheet.texts(id), sheet.rows)
 
 
 def _find_action(sheet: Sheet, free: Sequence[str], ending: dict[str, float]) -> str:

@@ -124,7 +124,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path}: not a whole Parquet file ({error})") from error
     frame = with_index(frame, str(path))
     check_names(list(frame.columns), str(path))
-    for column in frame.select_dtypes(object).columns:
+    for column in [name for name in frame.columns if pd.api.types.is_object_dtype(frame[name])]:
         cells = frame[column]
         if cells.map(lambda cell: isinstance(cell, bytes)).any():
             try:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 
-from cirl_gym.tables.cells import zone_told
+from cirl_gym.tables.cells import moment, zone_told
 from cirl_gym.tables.columns import Duplicates
 from cirl_gym.tables.sheet import Sheet, listed, refuse
 from cirl_gym.types import BoolArray, FloatArray, IntArray
@@ -171,6 +171,9 @@ def read_times(frame: pd.DataFrame, what: str) -> tuple[pd.DataFrame, Clock]:
 def _times(sheet: Sheet, placed: BoolArray, ids: Sequence[str]) -> tuple[FloatArray | IntArray, Clock]:
     times, faults = sheet.times("time")
     refuse([fault for fault in faults if placed[fault.position]], ids, sheet.rows)
+    first = moment(sheet.frame["time"].iloc[int(np.argmax(placed))])
+    if first is not None and first[1] == "duration":
+        raise ValueError("column 'time' holds durations: records need times, or numbers in a unit of their own")
     zone = zone_told(sheet.frame["time"].iloc[int(np.argmax(placed))])
     return (times.astype(np.float64), Clock(iso=False)) if zone is None else (times, Clock(iso=True, zone=zone))
 

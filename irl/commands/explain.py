@@ -124,6 +124,11 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     table = table.with_lags(changing(*asked_for)).with_known(known_names(*asked_for)).masked(config.fit.forbid)
     for line in table.report.lines():
         print(escaped(line))
+    if len(set(table.train.groups)) < 2:  # said now, and not after the models are fitted
+        raise ValueError(
+            f"{table.report.episodes.groups} patients are too few: weights are learnt from at least two, and two more "
+            "are held out"
+        )
     outcomes = config.outcomes or tuple(name for name in table.train.features if name not in config.columns.static)
     asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
     splits = (table.train, table.validation, table.test)

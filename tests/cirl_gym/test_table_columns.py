@@ -86,7 +86,6 @@ def drugged(**options: bool) -> pd.DataFrame:
         (stays(2, 2).rename(columns={"bin": "when"}), "time: no column .* apart: 'when', 'x', 'y'.* Give --time"),
         (stays(2, 2).assign(hour=stays(2, 2)["bin"]), "time: 'bin', 'hour' all order the rows of an id. Give --time"),
         (stays(9, 9).assign(bin="1"), "'bin' does not tell the rows of one 'stay_id' apart .* Give --time"),
-        (stays(2, 2).assign(bin="noon"), "'bin' does not tell the rows of one 'stay_id' apart .* Give --time"),
         (drugged().assign(dose=drugged()["drug"]), "be 'drug', 'dose'. Give --action"),
         (drugged(last_action=True), r"drug \(2 values; .* 0% of ids\).* Give --action"),
         (stays(2, 2).assign(treatment="1"), "it could be 'action', 'treatment'. Give --action"),

@@ -342,3 +342,28 @@ def test_a_first_look_at_a_table_ends(real, tmp_path, capsys):
     result = Result.read(tmp_path / "here" / "result.json")
     assert result.headline[0].startswith(result.verdict.capitalize())
     assert f"most frequent action {result.accuracy.majority:.3f}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_options_of_values_are_taken_by_the_command_line(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("irl.commands.explain.explain", lambda frame, config, out: asked.append(config.options))
+    path = write(tmp_path / "t.csv", stays(2, 1))
+    options = "--actions 0 1 2 --as-written --missing-values -999 unknown --valid x 0.1 200 y -5 inf --max-steps 9"
+    assert main(["explain", str(path), *options.split(), "--drop-bad-patients"]) == 0
+    (how,) = asked
+    assert (how.actions, how.as_written, how.missing_values) == (("0", "1", "2"), True, ("-999", "unknown"))
+    assert how.ranges == {"x": (0.1, 200), "y": (-5, float("inf"))}
+    assert (how.max_steps, how.drop_bad_patients) == (9, True)
+
+
+def test_what_would_be_refused_late_is_refused_before_anything_is_fitted(monkeypatch, tmp_path, capsys):
+    def fitted(*_: object) -> None:
+        raise AssertionError("something was fitted")
+
+    monkeypatch.setattr("irl.commands.explain.fit", fitted)
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "t.csv", stays(*[4] * 3))
+    assert "3 patients are too few: weights are learnt from at least two" in refused(capsys, "explain", path)
+    assert "--valid: 'x' is given two ranges" in refused(
+        capsys, "explain", path, *["--valid", "x", "0", "1", "x", "0", "2"]
+    )
