@@ -75,9 +75,16 @@ class Terms:
         flat: FloatArray = self.interactions.transpose(1, 0, 2).reshape(d, a * d)
         return flat if flat.any() else None
 
+    @cached_property
+    def _bent(self) -> list[int]:
+        return [int(j) for j in np.flatnonzero(self.bends.any(axis=0))]
+
     def bent(self, newest: FloatArray) -> FloatArray:
         """``[.., d]`` what bends add for current observations ``[.., d]``."""
-        added: FloatArray = (np.maximum(newest[..., None, :] - self.knots, 0.0) * self.bends).sum(axis=-2)
+        added = np.zeros(newest.shape)
+        # Feature by feature: a search for plans asks all the time, and few features bend.
+        for j in self._bent:
+            added[..., j] = np.maximum(newest[..., j, None] - self.knots[:, j], 0.0) @ self.bends[:, j]
         return added
 
     def moderated(self, newest: FloatArray) -> FloatArray | float:
