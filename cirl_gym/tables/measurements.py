@@ -19,6 +19,7 @@ from cirl_gym.tables.columns import Duplicates
 from cirl_gym.tables.files import check_names
 from cirl_gym.tables.records import Clock, RecordCounts, Span, last_before, one_clock, read_records, read_times
 from cirl_gym.tables.sheet import listed
+from cirl_gym.tables.spellings import plain_id
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 _OWN = ("id", "patient", "time", "terminated", "truncated")
@@ -263,7 +264,7 @@ def _table(
     taken = placed[placed["place"] == "taken"]
     frame = _frame(rows, known, taken, given, options, clock)
     last = rows["next"].isna()
-    ended = last & rows["id"].isin({str(id) for id in options.terminated} - cut)
+    ended = last & rows["id"].isin({plain_id(id) for id in options.terminated} - cut)
     frame["terminated"], frame["truncated"] = ended.astype(np.int64), (last & ~ended).astype(np.int64)
     ids = int(last.sum())
     report = DecisionReport(
@@ -316,7 +317,7 @@ def _frame(
     ids, last = rows["id"], rows["next"].isna().to_numpy()
     columns: dict[str, Any] = {"id": ids.to_numpy()}
     if options.patients is not None:
-        owners = {str(id): owner for id, owner in options.patients.items()}
+        owners = {plain_id(id): owner for id, owner in options.patients.items()}
         alone = sorted(set(ids) - set(owners))
         if alone:
             raise ValueError(f"patients: nobody is named for id {listed(alone)}")

@@ -17,6 +17,7 @@ import pandas as pd
 from cirl_gym.tables.cells import moment, zone_told
 from cirl_gym.tables.columns import Duplicates
 from cirl_gym.tables.sheet import Sheet, listed, refuse
+from cirl_gym.tables.spellings import alike, is_no_id, plain_id
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 Span: TypeAlias = float | str | timedelta
@@ -72,9 +73,12 @@ class RecordCounts:
     merged: int
     """Records merged with a differing one of the same id, time and name, by the rule for duplicates."""
     used: int
+    notes: tuple[str, ...] = ()
+    """Names and ids that may be one and the same, in words."""
 
     def __post_init__(self) -> None:
         counts = asdict(self)
+        del counts["notes"]
         if counts.pop("read") != sum(counts.values()):
             raise ValueError(f"RecordCounts: the counts do not add up to {self.read} records: {self}")
 
@@ -89,7 +93,11 @@ class RecordCounts:
             (self.identical, f"{what} dropped: the same as another of the same id, time and name"),
             (self.merged, f"{what} merged with a differing one of the same id, time and name"),
         )
-        return [f"{self.read} {what} read, {self.used} used"] + [f"{count} {text}" for count, text in told if count]
+        return (
+            [f"{self.read} {what} read, {self.used} used"]
+            + [f"{count} {text}" for count, text in told if count]
+            + [f"warning: {what}: {note}" for note in self.notes]
+        )
 
 
 def read_records(
@@ -117,8 +125,12 @@ def read_records(
     if absent:
         raise ValueError(f"{what}: there is no column {listed(absent)}; the columns are {listed(map(str, frame))}")
     sheet = Sheet(frame)
-    ids, called = (np.array(sheet.texts(column), dtype=object) for column in ("id", "name"))
+    # Of two frames one may hold its ids as floating-point numbers: 44.0 is the id 44.
+    ids = np.array([None if is_no_id(id) else plain_id(id) for id in sheet.texts("id")], dtype=object)
+    called = np.array(sheet.texts("name"), dtype=object)
+    notes = (*alike(sorted({id for id in ids if id is not None}), "ids"),)
     found = sorted({name for name in called if name is not None})
+    notes += tuple(alike(found, "names"))
     unknown = [] if names is None else [name for name in names if name not in found]
     if unknown:
         raise ValueError(f"{what}: no record has the name {listed(unknown)}; the names are {listed(found)}")
@@ -131,7 +143,10 @@ def read_records(
         ("without_time", sheet.missing("time")),
         ("without_name", called == None),  # noqa: E711
         ("other_names", ~wanted),
-        ("without_value", empty if duplicates is None else sheet.missing("value")),
+        (
+            "without_value",
+            empty if duplicates is None else np.isnan(sheet.measured("value")[0]) & ~sheet.measured("value")[1],
+        ),
     ):
         counts[why] = int((these & ~left).sum())
         left = left | these
@@ -147,8 +162,13 @@ def read_records(
     same = kept.duplicated()
     one = _merged(kept[~same], what, duplicates)
     merged = len(kept) - int(same.sum()) - len(one)
-    account = RecordCounts(len(frame), **counts, identical=int(same.sum()), merged=merged, used=len(one))
+    account = RecordCounts(len(frame), **counts, identical=int(same.sum()), merged=merged, used=len(one), notes=notes)
     return one, clock, account
+
+
+def _no_value(sheet: Sheet) -> BoolArray:
+    values, bad = sheet.measured("value")
+    return np.isnan(values) & ~bad
 
 
 def read_times(frame: pd.DataFrame, what: str) -> tuple[pd.DataFrame, Clock]:

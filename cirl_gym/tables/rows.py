@@ -13,7 +13,7 @@ import pandas as pd
 from cirl_gym.tables.cells import moment, number, value_of
 from cirl_gym.tables.columns import Duplicates, TableColumns, TableOptions
 from cirl_gym.tables.sheet import BadCell, BadRows, RowNames, Sheet, refuse
-from cirl_gym.tables.spellings import one_action, one_id
+from cirl_gym.tables.spellings import is_no_id, one_action, one_id
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 OBSERVED, EMPTY, BELOW, ABOVE = 0, 1, 2, 3
@@ -22,7 +22,6 @@ OBSERVED, EMPTY, BELOW, ABOVE = 0, 1, 2, 3
 MISSING = "missing"
 """The level of a context where its field is empty."""
 
-_NO_ID = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "none", "null", "<na>"))
 _SHOWN = 20
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
@@ -173,7 +172,7 @@ def refuse_rows(bad: Sequence[tuple[str, int]]) -> None:
 def _complete(sheet: Sheet, column: str, options: TableOptions, repairs: list[str]) -> list[str]:
     """Ids or owners ``[R]``; what stands for a missing one is no id, unless texts are taken as they are written."""
     cells = sheet.texts(column)
-    gaps = [cell is None or (not options.as_written and cell.strip().casefold() in _NO_ID) for cell in cells]
+    gaps = [cell is None or (not options.as_written and is_no_id(cell)) for cell in cells]
     if any(gaps):
         rows = [row for row, gap in enumerate(gaps) if gap]
         word = cells[rows[0]]

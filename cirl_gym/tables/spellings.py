@@ -18,6 +18,19 @@ def _plain(text: str) -> str:
     return whole[1] if whole else text
 
 
+_NO_ID = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "none", "null", "<na>"))
+
+
+def is_no_id(text: str | None) -> bool:
+    """Whether a cell is empty, or a word that stands for a missing id: many ids of that name would become one."""
+    return text is None or text.strip().casefold() in _NO_ID
+
+
+def plain_id(id: object) -> str:
+    """The id as text, without the ".0" of one that pandas holds as a floating-point number."""
+    return _plain(str(id))
+
+
 def one_action(column: str, cells: Sequence[str | None], as_written: bool) -> tuple[list[str | None], list[str]]:
     """Cells ``[R]`` of an action or a habit's column, equal values by one name; what was read as the same, in words.
 

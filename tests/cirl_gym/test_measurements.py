@@ -389,3 +389,21 @@ def test_options_that_make_no_sense() -> None:
     for span in (2, "-2h", "soon", None):
         with pytest.raises(ValueError, match=r"apart must be a length of time such as '90min' or '2h', not negative"):
             at_measurements(*iso, "k", span)  # type: ignore[arg-type]
+
+
+def test_ids_and_values_are_missing_as_in_a_table_and_a_float_id_is_its_number() -> None:
+    rows = [(44, 0, "k", "4"), (44, 2, "k", "."), (44, 3, "k", "5"), ("nan", 0, "k", "4"), ("None", 1, "k", "4")]
+    frame, report = at_measurements(records(rows), actions([(44.0, 1, "dose"), (44.0, 1, "DOSE")]), "k", 1)
+    assert frame["id"].tolist() == ["44", "44"]
+    assert frame["dose"].tolist()[0] == 1
+    assert (report.records.without_id, report.records.without_value, report.records.used) == (2, 1, 2)
+    assert "warning: actions: names that differ in blanks, case or zeros only are different ones: 'DOSE', 'dose'" in (
+        report.lines()
+    )
+    options = DecisionOptions(patients={"44.0": "p"}, terminated=("44",))
+    frame, _ = at_measurements(records(rows), actions([(44.0, 1, "dose")]), "k", 1, options)
+    assert frame["patient"].tolist() == ["p", "p"]
+    assert frame["terminated"].tolist() == [0, 1]
+    durations = records([("a", pd.Timedelta(0), "k", 1.0), ("a", pd.Timedelta("2h"), "k", 1.0)])
+    with pytest.raises(ValueError, match="column 'time' holds durations"):
+        at_measurements(durations, actions([("a", pd.Timedelta(1), "dose")]), "k", 0)
