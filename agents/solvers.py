@@ -24,7 +24,7 @@ from agents.expert import EXPERT, successor_expert
 from agents.ppo_settings import RecurrentPPOConfig
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.features import check_weights
-from cirl_gym.files import loading, parsed_json, read_json, write_json
+from cirl_gym.files import loading, parsed_json, read_json, write_json, writing
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Policy
 from cirl_gym.worlds import tumour
@@ -204,7 +204,8 @@ def save_expert(
     path = _file(folder, algorithm)
     # The description comes last and goes first: a folder with one is whole.
     (folder / ABOUT).unlink(missing_ok=True)
-    solved.save(str(path))
+    with writing(path):
+        solved.save(str(path))
     about = {"version": VERSION, "algorithm": algorithm, **asdict(setting), "seed": seed, "scale": scale}
     weights, curve = [float(value) for value in setting.weights], [list(point) for point in solved.curve]
     write_json(folder / ABOUT, {**about, "weights": weights, "curve": curve})

@@ -58,6 +58,19 @@ def loading(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise ValueError(f"{path} is not {what}: {told}") from error
 
 
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """An OSError of what is written inside (a full disk, a limit of sizes) names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None and error.errno is not None:
+            raise
+        if error.errno is None:
+            raise OSError(f"{os.fspath(path)}: {error}") from error
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file whole: a reader sees the old content or all of the new, never a part."""
     path = Path(path)
@@ -65,7 +78,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with writing(path), os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -73,7 +73,7 @@ class Stages:
     def stage(self, name: str) -> Iterator[Reporter]:
         """Show one stage from its start to its end, and record its seconds, also if it fails."""
         self._begun += 1
-        title, begin, outcome = f"[{self._begun}/{self._total}] {name}", self._clock(), "stopped"
+        title, begin, outcome = f"[{self._begun}/{max(self._total, self._begun)}] {name}", self._clock(), "stopped"
         self._current = (name, begin)
         try:
             if (bars := self._bars) is None:

@@ -177,6 +177,7 @@ def from_episodes(
         ValueError: an episode does not have one observation more than it has actions, or breaks another promise of
             :class:`~cirl_gym.data.batch.Batch`; the message names it.
     """
+    obs, actions, ids, features = list(obs), list(actions), list(ids), list(features)  # generators too
     n = len(ids)
     if n == 0 or not len(obs) == len(actions) == n:
         raise ValueError(f"{n} ids, but {len(obs)} arrays of observations and {len(actions)} of actions")

@@ -169,6 +169,8 @@ class MinariReport:
     """What the user said about those, None if there are none."""
     rewards_left_out: int
     """Number of rewards in the episodes used; a batch holds none."""
+    infos_left_out: tuple[str, ...] = ()
+    """Names of what the episodes used tell beside (Minari's ``infos``), in order; a batch holds none of it."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,8 @@ def from_minari(
     For a data set that :func:`~cirl_gym.interop.to_minari` wrote, or a part of it (``filter_episodes``), nothing more
     is needed: names and the form of the observations stand in its metadata. Those of others must have flat
     observations (a Box of one dimension) and discrete actions; their episodes are named by their numbers. (Minari's
-    ``combine_datasets`` drops the metadata: say them again.) Rewards are left out, as a batch has none; they are
-    counted.
+    ``combine_datasets`` drops the metadata: say them again.) Rewards and infos are left out, as a batch has none;
+    the report counts and names them. A NaN or an infinity in an observation is an error: nothing is filled.
 
     Args:
         dataset: a ``minari.MinariDataset``, or the name of one on this machine (nothing is downloaded).
@@ -224,8 +226,11 @@ def from_minari(
     if isinstance(dataset, str):
         load_library("h5py", MINARI)
         dataset = load_library("minari", MINARI).load_dataset(dataset)
+    if not hasattr(dataset, "observation_space"):
+        raise ValueError(f"a Minari data set, or the name of one, is needed, got a {type(dataset).__name__}")
+    features, action_names = (None if given is None else tuple(given) for given in (features, action_names))
     layout = _layout(dataset, features, action_names, previous_action)
-    indices, obs, actions, marks, lone = _read(dataset, layout)
+    indices, obs, actions, marks, lone, infos = _read(dataset, layout)
     ids = [layout.ids[i] for i in indices]
     unmarked = ~marks.any(axis=1)
     if unmarked.any() and ends is None:
@@ -258,15 +263,16 @@ def from_minari(
         unmarked=int(unmarked.sum()),
         ends=ends,
         rewards_left_out=batch.n_steps,
+        infos_left_out=tuple(sorted(infos)),
     )
 
 
 def _read(
     dataset: Any, layout: _Layout
-) -> tuple[list[int], list[npt.NDArray[Any]], list[npt.NDArray[Any]], BoolArray, int]:
+) -> tuple[list[int], list[npt.NDArray[Any]], list[npt.NDArray[Any]], BoolArray, int, set[str]]:
     """Of the n episodes with an action, each checked: numbers, features, actions, marks ``[n, 2]``; how many had none.
 
-    The marks say whether the last step is marked as terminated, and as truncated.
+    Last come the names of their infos. The marks say whether the last step is marked as terminated, and as truncated.
 
     Raises:
         ValueError: one of them breaks a rule, or none has an action.
@@ -275,7 +281,7 @@ def _read(
     shown = d + len(layout.action_names) * bool(layout.previous_action)
     indices: list[int] = []
     obs, actions, marks = [], [], []
-    lone, repeating = 0, True
+    lone, repeating, infos = 0, True, set[str]()
     for episode in dataset.iterate_episodes():
         name = layout.ids[int(episode.id)]
         seen, taken = np.asarray(episode.observations), np.asarray(episode.actions) - layout.first_action
@@ -299,6 +305,7 @@ def _read(
         indices.append(int(episode.id))
         obs.append(seen[:, :d])
         actions.append(taken)
+        infos |= set(map(str, getattr(episode, "infos", None) or ()))  # a Minari of before they were kept has none
     if not indices:
         raise ValueError(f"data set {dataset.id!r} has no episode with an action")
     if layout.previous_action is None and repeating:
@@ -306,7 +313,7 @@ def _read(
             f"data set {dataset.id!r}: the last {len(layout.action_names)} numbers of every observation are the "
             "one-hot previous action. Say previous_action=True to check and drop them, or False to keep them"
         )
-    return indices, obs, actions, np.array(marks, dtype=np.bool_), lone
+    return indices, obs, actions, np.array(marks, dtype=np.bool_), lone, infos
 
 
 def _layout(

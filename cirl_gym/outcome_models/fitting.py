@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
@@ -232,7 +233,9 @@ def _fit_one(
     d, with_law = len(train.features), kind == "ar" or config.base
     if with_law:
         lags = replace(config.autoregression, max_order=1) if kind == "mb_x" else config.autoregression
-        fit = fit_law(train, validation, lags)
+        # Sums of two threads differ in their last bits from those of one.
+        with threadpool_limits(1, user_api="blas"):
+            fit = fit_law(train, validation, lags)
     else:  # nothing changes
         law = LinearLaw.persistence(d, train.n_actions)
         fit = AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, (UNLIMITED,) * d, *outcome_bounds(train))

@@ -344,7 +344,7 @@ class TuneOptions:
     sampler: Literal["random", "tpe"] = "random"
     """At random, none twice, or led by what was found (Optuna's TPE)."""
     prune: bool = True
-    """Stop trials that do worse than half of the others."""
+    """--no-prune lets every trial run to its end; else those that do worse than half of the others are stopped."""
     alone: bool = False
     """Without the linear law that the network otherwise corrects, as in the paper."""
     storage: str | None = None

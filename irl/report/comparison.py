@@ -26,6 +26,16 @@ def report_of_baselines(found: Baselines, folder: Path | None = None) -> Report:
         for row in found.rows
         if row.error is not None or row.note
     ]
+    alike: dict[float, list[str]] = {}
+    for row in found.rows:
+        if row.mu_gap is not None and row.method != "expert":
+            alike.setdefault(round(row.mu_gap, 12), []).append(_title(row))
+    notes += [
+        f"The mu gap does not tell {', '.join(names[:-1])} and {names[-1]} apart: in {found.gap_in} their policies do "
+        "the same."
+        for names in alike.values()
+        if len(names) > 1
+    ]
     known = "" if found.ceiling is None else f"; nobody can exceed {percent(found.ceiling)}"
     legend = [
         f"mu gap: distance of the policy's feature expectation from the experts', both in {found.gap_in}. "

@@ -1,5 +1,6 @@
 """A file is whole or absent, whenever the writer is killed; what is not whole is not read."""
 
+import errno
 import json
 import os
 import signal
@@ -164,3 +165,26 @@ class TestParts:
 
         with pytest.raises(ValueError, match="of the work"):
             telling(tmp_path)[0].stage("part", broken, lambda x, path: None, read_json)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
+def test_a_full_disk_names_the_file(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=r"note\.txt") as raised:
+        write_text(tmp_path / "note.txt", "new")
+    assert (raised.value.errno, raised.value.filename) == (code, str(tmp_path / "note.txt"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
+def test_a_limit_of_sizes_names_the_file(tmp_path: Path) -> None:
+    code = "import resource, sys\nfrom cirl_gym.files import write_bytes\n"
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\nwrite_bytes(sys.argv[1], bytes(100_000))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "large.npz")], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == f"OSError: [Errno {errno.EFBIG}] File too large: '{tmp_path / 'large.npz'}'"
+    assert not list(tmp_path.iterdir())

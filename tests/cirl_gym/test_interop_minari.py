@@ -201,7 +201,7 @@ def test_a_data_set_of_others_is_read_with_plain_names() -> None:
     for name in ("obs", "actions", "terminated"):
         assert np.array_equal(getattr(back, name), getattr(batch, name))
     assert report == MinariReport("theirs/data-v0", 3, 3, 0, 6, 1, 2, 0, 0, None, 6)
-    named, _ = from_minari(data, features=("x", "z"), action_names=batch.action_names)
+    named, _ = from_minari(data, features=(name for name in ("x", "z")), action_names=iter(batch.action_names))
     assert (named.features, named.action_names) == (batch.features, batch.action_names)
     with pytest.raises(ValueError, match="has 2 features, 3 are named"):
         from_minari(data, features=("x", "y", "z"))
@@ -244,3 +244,21 @@ def test_flags_of_another_length_are_named() -> None:
         file["episode_1"]["truncations"].resize(1, axis=0)
     with pytest.raises(ValueError, match=r"episode '1': truncations has shape \(1,\) for 2 actions"):
         from_minari(data)
+
+
+def test_infos_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = theirs(uneven(1, 2), start=0)
+    whole = data.iterate_episodes
+
+    def told(*arguments: Any) -> Any:
+        for episode in whole(*arguments):
+            yield replace(episode, infos={"dose": np.zeros(2), "arm": np.zeros(2)})
+
+    monkeypatch.setattr(data, "iterate_episodes", told)
+    _, report = from_minari(data)
+    assert report.infos_left_out == ("arm", "dose")
+
+
+def test_what_is_no_data_set_is_refused() -> None:
+    with pytest.raises(ValueError, match="a Minari data set, or the name of one, is needed, got a generator"):
+        from_minari(episode for episode in ())

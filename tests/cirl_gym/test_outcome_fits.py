@@ -12,6 +12,7 @@ import pytest
 import torch
 from brief_fits import NETWORKS, brief
 from outcome_batches import confounded, cut_off, linear_system, random_model
+from threadpoolctl import threadpool_limits
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.diagnostics import row_weights
@@ -363,3 +364,15 @@ def test_propensities_do_not_look_ahead():
         one, other = (network(torch.from_numpy(sequence_inputs(scaler, b)[:, :-1])) for b in (batch, later))
     assert torch.equal(one[:, :6], other[:, :6])
     assert not torch.equal(one[:, 6:], other[:, 6:])
+
+
+def test_the_law_does_not_depend_on_the_threads_of_blas():
+    train, validation = confounded(400)
+    fits = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            fits.append(
+                fit_outcome_model("ar", train, validation, OutcomeModelConfig(), np.random.default_rng(0)).model
+            )
+    for name in ("intercept", "coefficients", "effects"):
+        assert np.array_equal(getattr(fits[0].law, name), getattr(fits[1].law, name)), name

@@ -581,6 +581,14 @@ def test_what_is_printed_fits_and_is_never_markup(d, truth):
     assert ("± 0.050" in text) == truth
 
 
+def test_policies_that_do_the_same_are_named():
+    found = whole_table(2, False)
+    apart = structs.replace(found, rows=tuple(structs.replace(r, mu_gap=0.1 + i) for i, r in enumerate(found.rows)))
+    told = printed(report_of_baselines(found), width=2000)
+    assert "apart: in the simulator their policies do the same." in told
+    assert "The mu gap does not tell" not in printed(report_of_baselines(apart), width=2000)
+
+
 def test_accounts_of_all_patients_have_a_table_of_their_own():
     batch, rng = batch_of([1, 0, 0], [0, 1]), np.random.default_rng(0)
     good, poor = (judged_chances(np.log(chances), batch, rng) for chances in ([0.6, 0.4], [0.1, 0.9]))

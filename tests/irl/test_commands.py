@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 import gymnasium as gym
 import numpy as np
 import pytest
+from rich.console import Console
 from small_tables import ICU_DATA
 from tiny_run import icu_stays, make_the_command_line_tiny, tiny_demo, tiny_explain, tiny_fit
 
@@ -326,3 +327,13 @@ def test_a_table_with_rules(tmp_path):
     result = commands.explain(frame, tiny_explain(frame, THREE, fit=holds), tmp_path / "run")
     assert result.allowed.limited == 0
     assert len(Batch.load(tmp_path / "run" / "test.npz").allowed) == result.episodes.test
+
+
+def test_no_stage_is_counted_beyond_the_last():
+    stream = io.StringIO()
+    with stages(1, console=Console(file=stream, width=80)) as run:
+        for name in ("planned", "not planned"):
+            with run.stage(name):
+                pass
+    begun = [line for line in stream.getvalue().splitlines() if "done" not in line]
+    assert begun == ["[1/1] planned", "[2/2] not planned"]
