@@ -349,7 +349,8 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
         censored.append(limit if better else UNLIMITED)
     given = config.shapes or [None] * len(limits)
     own = [STRAIGHT if limit.any else shape for limit, shape in zip(censored, given, strict=True)]
-    terms = _fit_terms(search, train, scaler.scale, (columns, strength), own, held, (weights, intercept))
+    shapes = _choose_shapes(search, (train, validation), (columns, strength), own)
+    terms = _fit_terms(search, train, scaler.scale, (columns, strength), shapes, held, (weights, intercept))
     weights = weights / search.spread[columns, None]
     intercept = intercept - search.centre[columns] @ weights
     law = _raw_law(Window(order, window.n_features, window.n_actions), scaler, weights, intercept)
@@ -373,12 +374,41 @@ def held_effects(effects: Sequence[EffectBounds], batch: Batch) -> dict[int, dic
     return held
 
 
+def _choose_shapes(
+    search: _Search, batches: tuple[Batch, Batch], chosen: tuple[IntArray, float], shapes: Sequence[Shape | None]
+) -> list[Shape]:
+    """Shapes of all features, those that are not given by cross-validation over all patients of both batches.
+
+    Args:
+        search: design, changes and scales.
+        batches: training and validation episodes.
+        chosen: columns of the straight law, and ridge per row.
+        shapes: of each feature; None: to be chosen.
+    """
+    if None not in shapes:
+        return [shape for shape in shapes if shape is not None]
+    columns, strength = chosen
+    design = np.concatenate([search.design, search.held_out])[:, columns]
+    levels = np.concatenate([search.now, search.held_out_now])
+    change = np.concatenate([search.change, search.held_out_outcomes - search.held_out_now])
+    actions = np.concatenate([batch.actions[batch.mask] for batch in batches])
+    names = np.concatenate([np.repeat(np.asarray(batch.groups), batch.lengths) for batch in batches])
+    rows, part = chosen_rows(np.unique(names, return_inverse=True)[1])
+    few = TermColumns(levels[rows], actions[rows], batches[0].n_actions, knots_of(search.now))
+    found = []
+    for j, given in enumerate(shapes):
+        target = change[rows, j]
+        tried = SHAPES if np.ptp(target) > 0 else (STRAIGHT,)
+        found.append(given or choose_shape(design[rows], target, part, partial(few.of, j), strength, tried))
+    return found
+
+
 def _fit_terms(
     search: _Search,
     train: Batch,
     unit: FloatArray,
     chosen: tuple[IntArray, float],
-    shapes: Sequence[Shape | None],
+    shapes: Sequence[Shape],
     held: Mapping[int, Mapping[int, tuple[float, float]]],
     found: tuple[FloatArray, FloatArray],
 ) -> Terms | None:
@@ -389,7 +419,7 @@ def _fit_terms(
         train: what they are of.
         unit: ``[d]`` raw units of one scaled unit.
         chosen: columns of the straight law, and ridge per row.
-        shapes: of each feature; None: to be chosen.
+        shapes: of each feature.
         held: by feature and action, ranges of effects.
         found: weights ``[F, d]`` and intercepts ``[d]`` of the straight law, overwritten.
     """
@@ -398,13 +428,8 @@ def _fit_terms(
     made = TermColumns(levels, actions, train.n_actions, knots_of(levels))
     bends, interactions = np.zeros(made.knots.shape), np.zeros((train.n_actions, *(levels.shape[1],) * 2))
     base = search.design[:, columns]
-    patients = np.unique(np.asarray(train.groups), return_inverse=True)[1][np.nonzero(train.mask)[0]]
-    rows, part = chosen_rows(patients)
-    few = TermColumns(levels[rows], actions[rows], train.n_actions, made.knots)
-    for j, given in enumerate(shapes):
+    for j, shape in enumerate(shapes):
         target = search.change[:, j]
-        tried = SHAPES if np.ptp(target[rows]) > 0 else (STRAIGHT,)
-        shape = given or choose_shape(base[rows], target[rows], part, partial(few.of, j), strength, tried)
         if shape == STRAIGHT and j not in held:
             continue
         added, centre, spread = standardised(made.of(j, shape))

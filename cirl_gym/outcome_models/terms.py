@@ -2,7 +2,7 @@
 
 Readings far from the usual come back by themselves, and those who are far away are treated. A straight line through
 both puts what the line misses into the effect of the action. And a dose may do most where little is there. Which of
-these a feature needs is told by cross-validation over the training patients.
+these a feature needs is told by cross-validation over patients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Levels: TypeAlias = Literal["none", "own", "every"]
 KNOTS = (0.1, 0.5, 0.9)
 """Quantiles of a feature's own level at which its law may bend."""
 FOLDS = 5
-"""Parts of the training patients."""
+"""Parts of the patients."""
 MOST_ROWS = 20_000
 """Decisions, of whole patients, by which terms are chosen: more would say the same."""
 GAIN = 0.002

@@ -29,6 +29,7 @@ from cirl_gym.outcome_models.limits import (
 )
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model, save_model
+from cirl_gym.outcome_models.terms import STRAIGHT
 from cirl_gym.worlds.tumour import TumourWorld
 
 
@@ -86,7 +87,7 @@ def test_known_coefficients_are_found_again_and_noise_is_not_fitted():
 def test_validation_values_do_not_enter_scaler_bounds_or_solutions():
     train, validation = linear_system(200, 0, noise=1.0), linear_system(50, 1, noise=1.0)
     moved = replace(validation, obs=validation.obs * 1000)
-    config = AutoregressionConfig(max_order=1, strengths=(0.1,))
+    config = AutoregressionConfig(max_order=1, strengths=(0.1,), shapes=(STRAIGHT, STRAIGHT))
     one, other = (fit_autoregression(train, held_out, config) for held_out in (validation, moved))
     for name in ("intercept", "coefficients", "effects"):
         assert np.array_equal(getattr(one.law, name), getattr(other.law, name))
