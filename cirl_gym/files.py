@@ -124,6 +124,22 @@ def parsed_json(text: str) -> Any:
         raise ValueError("it nests too deep") from error
 
 
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """A file that others wrote is read in here, by code whose errors speak of it: those pass as they are.
+
+    Raises:
+        ValueError: anything else failed, in whatever way; the message names the file.
+    """
+    try:
+        yield
+    except (ValueError, OSError, ImportError, MemoryError):
+        raise
+    # What a library makes of a strange file is open-ended.
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
 def _not_finite(text: str) -> NoReturn:
     raise ValueError(f"{text} is no finite number")
 

@@ -68,21 +68,23 @@ class TableArguments:
             ValueError: it is no table, or what a column is cannot be told; the message names the option to give.
             OSError: there is no such file, or it may not be read.
         """
+        from cirl_gym.files import reading
         from cirl_gym.tables.columns import TableOptions, infer_columns
         from cirl_gym.tables.files import read_table
         from cirl_gym.tables.sheet import Sheet
 
-        sheet = Sheet(read_table(table))
-        columns = infer_columns(
-            sheet,
-            id=self.id,
-            time=self.time,
-            action=self.action or None,
-            features=self.features or None,
-            group=self.group,
-            static=self.static,
-            contexts=contexts,
-        )
+        with reading(table):
+            sheet = Sheet(read_table(table))
+            columns = infer_columns(
+                sheet,
+                id=self.id,
+                time=self.time,
+                action=self.action or None,
+                features=self.features or None,
+                group=self.group,
+                static=self.static,
+                contexts=contexts,
+            )
         twice = sorted({name for name, *_ in self.valid if [name for name, *_ in self.valid].count(name) > 1})
         if twice:
             raise ValueError(f"--valid: {twice[0]!r} is given two ranges")

@@ -21,8 +21,15 @@ from irl.commands.cli import main
 from irl.commands.terminal import Steady, console, steady
 from irl.report.section import Line, Report, Section, Table, render, show
 
+ROOT = Path(__file__).resolve().parents[2]
 NAME = "wbc\x1b[31m\x07 [red]x[/] [/v2] :smile: \x9b2J"
 SHOWN = r"wbc\x1b[31m\x07 [red]x[/] [/v2] :smile: \x9b2J"
+
+
+@pytest.fixture(autouse=True)
+def away(tmp_path, monkeypatch):
+    """Whatever is written without a folder of its own."""
+    monkeypatch.chdir(tmp_path)
 
 
 def report(name: str) -> Report:
@@ -117,6 +124,14 @@ class TestStatus:
         assert main(["compare", "a", "b", "--debug"]) == 1
         assert "Traceback" in capsys.readouterr().err
 
+    def test_whatever_a_table_makes_a_library_raise_is_one_line_that_names_it(self, monkeypatch, capsys):
+        def fail(path):
+            raise OverflowError("date value out of range")
+
+        monkeypatch.setattr("cirl_gym.tables.files.read_table", fail)
+        told = refused(capsys, "explain", "odd.csv", "--out", "out")
+        assert told == "odd.csv cannot be read: OverflowError: date value out of range"
+
     def test_no_memory_is_said(self, monkeypatch, capsys):
         def fail(options):
             raise MemoryError("Unable to allocate 13.8 GiB")
@@ -128,7 +143,7 @@ class TestStatus:
 def started(*arguments: str, before: str = "", **options) -> subprocess.Popen[str]:
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     command = [sys.executable, "-c", heard + before + RUN_CLI, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, **options)
 
 
 WAITS = """
@@ -176,7 +191,7 @@ class TestSignals:
         code += "sys.argv[1:] = ['compare', 'a', 'b', '--out', sys.argv[1]]\n"
         code += "from irl.commands.cli import main; sys.exit(main())"
         command = [sys.executable, "-c", code, str(tmp_path / "out")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as run:
             assert run.stdout is not None
             while run.stdout.readline() != "leaving\n":
                 pass
@@ -209,7 +224,9 @@ class TestHeldFolders:
     def test_a_killed_command_holds_nothing(self, tmp_path):
         code = "import sys, time\nfrom pathlib import Path\nfrom cirl_gym.files import held\n"
         code += "with held(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
-        with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        ) as other:
             assert other.stdout is not None
             assert other.stdout.readline() == "held\n"
             with pytest.raises(ValueError, match=rf"process {other.pid}, since \d{{4}}-"), held(tmp_path):
