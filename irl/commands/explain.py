@@ -141,7 +141,7 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
     if how.habit == HABIT and everyone.n_actions > FEW_ACTIONS:
         how = replace(how, habit=(PREVIOUS,))
-    effects = stated_effects(config, feature_map, table.train.action_names)
+    effects = stated_effects(config, feature_map, everyone)
     if config.enforce_effects:
         how = held_to(how, effects, table.train.features)
     with stages(7 + how.more_stages) as shown, unfinished(out, identity, shown) as stored:
@@ -152,17 +152,24 @@ def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Re
     return _written(run, study, found, result, table.test)
 
 
-def stated_effects(config: ExplainConfig, phi: FeatureMap, action_names: Sequence[str]) -> tuple[StatedEffect, ...]:
-    """What ``--effect`` says, by the table's names.
+def stated_effects(config: ExplainConfig, phi: FeatureMap, everyone: Batch) -> tuple[StatedEffect, ...]:
+    """What ``--effect`` says, by the names of a table whose episodes are ``everyone``.
 
     Raises:
-        ValueError: an entry cannot be read, names what is not there, or says more of an effect that another speaks of.
+        ValueError: an entry cannot be read, names what is not there, speaks of an action that nobody took, or says more
+            of an effect that another speaks of.
     """
+    action_names, taken = everyone.action_names, set(everyone.actions[everyone.mask].tolist())
     column = config.columns.actions[0] if len(config.columns.actions) == 1 else ""
     names = tuple(dict.fromkeys((*phi.features, *phi.of)))
     read: dict[tuple[str, str], StatedEffect] = {}
     for text in config.effects:
         one = read_effect(text, action_names, names, column)
+        never = [name for name in (action_names[0], one.action) if action_names.index(name) not in taken]
+        if never:
+            raise ValueError(
+                f"--effect: {text!r} cannot be compared with the table, action {never[0]!r} was never taken"
+            )
         if (one.action, one.outcome) in read:
             raise ValueError(f"--effect: {text!r} and {read[one.action, one.outcome].text!r} are of the same effect")
         read[one.action, one.outcome] = one

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from irl.report import drawing
-from irl.report.section import MINUS, NO_BREAK, Details, Part, Picture, Section, Shown, Table, explained, short
+from irl.report.section import MINUS, NO_BREAK, Details, Part, Picture, Section, Shown, Table, explained, percent, short
 from irl.result.codec import Interval
 from irl.result.effects import Effect
 from irl.result.result import Result
 
 _SHOWN = 12
 """Effects on a terminal, at most; all are on the page."""
+_OUTSIDE = 1e-3
+"""A share of steps that nobody saw above which sums are called extrapolated."""
 _NOTHING = 1e-3
 """An effect is shown as 0 where it is a smaller share of the largest at any level."""
 
@@ -53,6 +55,11 @@ def effects_section(result: Result) -> Section | None:
     if order[_SHOWN:]:
         shown.append(f"And {len(order) - _SHOWN} more effects on the page.")
     shown += [*rests[:3], *_sensitivities(known)[:3]]
+    if (outside := max(one.outside for one in result.effects)) > _OUTSIDE:
+        page.append(
+            f"Of the steps behind the effects on sums, {percent(outside)} lie outside what was observed of a feature: "
+            "their intervals cannot hold what nobody saw."
+        )
     if result.table is not None:
         from cirl_gym.tables import NOT_CHECKED  # brings pandas
 

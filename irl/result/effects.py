@@ -65,6 +65,8 @@ class Effect(Record, frozen=True):
     """Effect on the next value by the current level; empty where it is the same everywhere."""
     hidden: HiddenCause | None
     """What could have been overlooked; None where it cannot be told."""
+    outside: Share = 0.0
+    """Of the steps behind effects on sums, the share at which a feature lies outside what was observed of it."""
     stated: str | None = None
     """What was said of it beforehand."""
     contradicted: bool = False
@@ -186,6 +188,7 @@ def found_effects(
                     decisions=int(effects.decisions[number]),
                     reference_decisions=int(effects.decisions[0]),
                     by_level=_levels(effects.by_level[number - 1][i]),
+                    outside=effects.outside,
                     hidden=_hidden(sensitivities.get((number, outcome))),
                     stated=None if known is None else known.text,
                     contradicted=known is not None and known.contradicted(following, interval),

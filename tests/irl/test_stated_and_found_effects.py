@@ -363,6 +363,7 @@ def test_a_model_that_is_held_to_it_keeps_it_and_says_so(tmp_path, tiny):
         (("--effect", "given changes glucose"), 'must be "ACTION raises OUTCOME"'),
         (("--effect", "given=0 lowers glucose"), "effects are of other actions against 'given=0'"),
         (("--effect", "given lowers glucose", "1 glucose -5 to -1"), "are of the same effect"),
+        (("--actions", "0", "1", "2", "--effect", "2 lowers glucose"), "action '2' was never taken"),
         (("--effect", "given glucose +5 to +1"), "5 is above 1"),
         (
             ("--outcomes", "Above(glucose, 160)", "--effect", "given lowers Above(glucose, 160)", "--enforce-effects"),
