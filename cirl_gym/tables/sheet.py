@@ -161,10 +161,14 @@ class Sheet:
     @_once
     def measured(self, column: str) -> tuple[FloatArray, BoolArray]:
         """As :meth:`numbers`, where a column may hold true and false, and signs for missing readings (".", "-")."""
-        if self._typed(column, "biuf"):
-            return self.numbers(column)
-        found = self._each(column, reading)
-        return np.array(found, dtype=np.float64), np.array([value is None for value in found], dtype=np.bool_)
+        (values, bad), cells = self.numbers(column), self.cells(column)
+        if not bad.any():
+            return values, bad
+        values, bad = values.copy(), bad.copy()
+        for i in np.flatnonzero(bad):
+            found = reading(cells[i])
+            values[i], bad[i] = np.nan if found is None else found, found is None
+        return values, bad
 
     @property
     def checksum(self) -> str:
@@ -176,7 +180,8 @@ class Sheet:
         for column in names:
             values, bad = self.numbers(column)
             cells = self.cells(column)  # truth is a text in a CSV file
-            bad = bad | np.array([isinstance(cell, (bool, np.bool_)) for cell in cells], dtype=np.bool_)
+            if {bool, np.bool_} & set(map(type, cells)):
+                bad = bad | np.array([isinstance(cell, (bool, np.bool_)) for cell in cells], dtype=np.bool_)
             texts = np.array([str(cell) if other else "" for cell, other in zip(cells, bad, strict=True)])
             # One number for what is missing; -0 is 0.
             known = np.where(np.isnan(values), np.inf, values + 0.0)
