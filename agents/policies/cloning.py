@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from agents.policies.policy import RecurrentPolicy, drawn_with, only_allowed
-from cirl_gym.data.batch import Batch
+from cirl_gym.data.batch import Batch, warn_of_actions_never_taken
 from cirl_gym.data.rules import ActionRules, among_allowed
 from cirl_gym.files import loading
 from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
@@ -378,6 +378,7 @@ def fit_cloning(
         ValueError: the batches do not fit together or with the rules, or training did not stay finite.
     """
     train, validation = checked_splits(train, validation, rules)
+    warn_of_actions_never_taken(train, validation)
     seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
     scaler = Scaler.from_batch(train)
     own, all_rows = Rows.of(scaler, train), Rows.of(scaler, train, validation)

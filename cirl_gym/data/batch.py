@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -346,6 +347,18 @@ def _check_outlines(found: Mapping[str, Outline]) -> None:
     for name in ("ids", "groups", "features", "action_names", "contexts"):
         if name in found and found[name].dtype.kind != "U":
             raise ValueError(f"{name} must be texts, got {found[name].dtype}")
+
+
+def warn_of_actions_never_taken(*batches: Batch) -> None:
+    """A warning where none of the batches holds an action that all of them have: nothing can be learnt of it."""
+    names = batches[0].action_names
+    met = np.zeros(len(names), dtype=np.bool_)
+    for batch in batches:
+        met[batch.actions[batch.mask]] = True
+    for name, taken in zip(names, met, strict=True):
+        if not taken:
+            told = f"action {name!r} is never taken in these episodes: what is fitted says nothing of it that was seen"
+            warnings.warn(told, stacklevel=3)
 
 
 def _first(broken: npt.NDArray[np.bool_]) -> list[list[int]]:

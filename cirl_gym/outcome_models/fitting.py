@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cirl_gym.data.batch import Batch
+from cirl_gym.data.batch import Batch, warn_of_actions_never_taken
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.known import known_in, without
 from cirl_gym.data.outcome_model import OutcomeModel
@@ -172,6 +172,7 @@ def fit_outcome_model(
         raise ValueError(f"relative: {', '.join(config.relative)} need a network; the kind 'ar' is a linear law alone")
     if (train.features, train.action_names) != (validation.features, validation.action_names):
         raise ValueError("the training and the validation batch do not have the same features and actions")
+    warn_of_actions_never_taken(train, validation)
     began, features, known = time.perf_counter(), train.features, known_in(train)
     if known:
         if known != known_in(validation):

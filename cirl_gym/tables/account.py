@@ -13,8 +13,6 @@ from cirl_gym.tables.sheet import listed
 RARE_TIMES, RARE_GROUPS, RARE_SHARE = 30, 10, 0.01
 """An action that was taken fewer times, by fewer patients, or in a smaller share of decisions, is rare: what is said of
 it is chance, or its value a slip of the pen."""
-MUCH_FILLED = 1 / 3
-"""A larger share of rows filled by the median is warned of: what is said of the feature is said of a made-up value."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class TableReport:
             f"feature {counts.name!r}: {counts.filled_share:.0%} of its readings are missing and filled by the median, "
             "a value that nobody measured"
             for counts in self.features
-            if counts.filled_share > MUCH_FILLED
+            if counts.much_filled
         )
         return (*self.warnings, *filled, *(counts.warning for counts in self.taken if counts.warning))
 

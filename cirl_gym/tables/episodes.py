@@ -20,6 +20,8 @@ from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 MOST_ACTIONS = 50
 """More different values than this are amounts, not choices."""
+MUCH_FILLED = 1 / 3
+"""A larger share of rows filled by the median is warned of: what is said of the feature is said of a made-up value."""
 MOST_PADDED = 50_000_000
 """Readings of all episodes padded to the longest; more (some 4 GB at the peak), and nearly all padding, is refused."""
 MOST_LEVELS = 20
@@ -108,9 +110,12 @@ class FeatureCounts:
     """Readings that are the row's own."""
     filled_share: float = field(init=False)
     """Of the used rows, those whose reading is the median."""
+    much_filled: bool = field(init=False)
+    """Whether these are more than :data:`MUCH_FILLED`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filled_share", self.filled / max(self.observed + self.carried + self.filled, 1))
+        object.__setattr__(self, "much_filled", self.filled_share > MUCH_FILLED)
         if self.empty + self.below + self.above != self.carried + self.filled:
             raise ValueError(f"FeatureCounts: the counts do not add up: {self}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import cast
 
+from cirl_gym.data.outcomes import read_outcome
 from irl.max_margin.loop import REASONS, Stop
 from irl.report import drawing
 from irl.report.exchange import exchange_section
@@ -62,6 +63,18 @@ def _folded(sections: list[Section]) -> Section:
     return Section("weights", "Weights", (says, Details(FOLD, tuple(inside))), (line,))
 
 
+def _filled(result: Result) -> list[str] | None:
+    """Of every outcome, how much of what it is read from nobody measured; None where it is not much of any."""
+    told = {counts["name"]: counts for counts in (result.table or {}).get("features", ()) if "filled_share" in counts}
+    of = [
+        [told[column] for column in read_outcome(name, tuple(told)).columns if column in told]
+        for name in result.features
+    ]
+    if not any(counts["much_filled"] for columns in of for counts in columns):
+        return None
+    return [f"{max((counts['filled_share'] for counts in columns), default=0.0):.0%}" for columns in of]
+
+
 def _weights(result: Result) -> Section:
     weights = Table.of(
         "Weights",
@@ -79,6 +92,7 @@ def _weights(result: Result) -> Section:
                 for name in result.features
             ),
             "truth": map(signed, result.true_weights) if result.true_weights else None,
+            "filled by the median": _filled(result),
         },
     )
     shows = (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from small_tables import stays
 
-from cirl_gym.data.batch import Batch
+from cirl_gym.data.batch import Batch, warn_of_actions_never_taken
 from cirl_gym.files import read_arrays, write_arrays
 
 
@@ -278,3 +278,13 @@ def test_a_file_that_is_no_batch_is_refused(tmp_path: Path) -> None:
     write_arrays(path, arrays | {"lengths": np.array([2, 3])})
     with pytest.raises(ValueError, match=r"episode '7' has length 3, not within 1\.\.2"):
         Batch.load(path)
+
+
+def test_an_action_that_no_episode_holds_is_warned_of() -> None:
+    batch, _ = Batch.from_dataframe(stays(3, 2))
+    warn_of_actions_never_taken(batch)
+    stated = replace(batch, action_names=("0", "1", "never"))
+    with pytest.warns(UserWarning, match="action 'never' is never taken in these episodes"):
+        warn_of_actions_never_taken(stated, stated)
+    one = replace(stated, actions=np.full_like(stated.actions, 2) * stated.mask)
+    warn_of_actions_never_taken(stated, one)

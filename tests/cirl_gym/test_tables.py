@@ -216,8 +216,16 @@ def test_the_report_adds_up_and_is_json() -> None:
     content = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert content["rows"] == {"read": 9, "used": 7, "identical": 1, "merged": 0, "lone": 1, "cut": 0, "bad": 0}
     counts = {"name": "x", "empty": 1, "below": 0, "above": 0, "carried": 0, "filled": 1, "observed": 6}
+    counts["much_filled"] = False
     assert content["features"][0] == {**counts, "filled_share": 1 / 7}
-    assert content["features"][1] == {**counts, "name": "y", "carried": 1, "filled": 0, "filled_share": 0}
+    assert content["features"][1] == {
+        **counts,
+        "name": "y",
+        "carried": 1,
+        "filled": 0,
+        "filled_share": 0,
+        "much_filled": False,
+    }
     assert content["columns"]["id"] == "stay_id"
     assert report.rows.used == batch.n_steps + len(batch)
     assert report.lines()[1] == "9 rows read, 7 used: 2 episodes of 2 groups with 5 actions"

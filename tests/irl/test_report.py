@@ -16,7 +16,8 @@ from shown import page_of, printed_result, rows_of
 
 from irl.report.drawing import WhatIf, accuracy_svg, fold_name, margins_svg, weights_svg, what_if_svg
 from irl.report.run import report_of
-from irl.report.section import MINUS, Heading, percent, short, signed
+from irl.report.section import MINUS, Heading, Table, percent, short, signed
+from irl.report.weights import weights_sections
 from irl.result.chances import ChanceScores, LogLikelihoodScore, ShareScore
 from irl.result.habits import HabitContext, HabitLevel
 from irl.result.result import IdentifiedRanges, Result
@@ -363,3 +364,16 @@ def test_convergence_stands_in_a_fold() -> None:
     assert "It did. The likelihood has the power 0.90" in " ".join(page_of(result).split())
     failed = structs.replace(result, sampler=structs.replace(result.sampler, converged=False))
     assert "It did not." in page_of(failed)
+
+
+def test_how_much_of_an_outcome_nobody_measured_stands_beside_its_weight():
+    first, second = sample_result().features
+    counts = {"filled_share": 0.64, "much_filled": True}
+    told = [{"name": first, **counts}, {"name": second, "filled_share": 0.0, "much_filled": False}]
+    result = structs.replace(sample_result(), table={"features": told})
+    (table,) = (part for part in weights_sections(result)[0][0].page if isinstance(part, Table))
+    assert table.head[-1] == "filled by the median"
+    assert [row[-1] for row in table.rows] == ["64%", "0%"]
+    little = structs.replace(result, table={"features": [{**told[1], "name": first}, told[1]]})
+    (table,) = (part for part in weights_sections(little)[0][0].page if isinstance(part, Table))
+    assert "filled by the median" not in table.head
