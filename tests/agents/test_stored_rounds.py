@@ -141,7 +141,7 @@ class TestTrainings:
             ("adam.0.exp_avg", np.zeros(1, dtype=np.float32), "array 'adam.0.exp_avg' is float32 (1,)"),
             ("adam.5.step", None, "arrays missing or unknown: adam.5.step"),
             ("more", np.zeros(1), "arrays missing or unknown: more"),
-            ("config", np.array("{"), "holds no model settings"),
+            ("config", np.array("{"), "is not a model file of schema 2"),
         ],
     )
     def test_of_another_shape(self, name, value, words, tmp_path):
@@ -235,8 +235,8 @@ class TestRounds:
         ("name", "value", "words"),
         [
             ("mu", np.zeros(3), "its mu must be 2 finite numbers"),
-            ("mu", np.array([np.nan, 1.0]), "its mu must be 2 finite numbers"),
-            ("mu", None, "its weights or its mu are missing"),
+            ("mu", np.array([np.nan, 1.0]), "is not a model file of schema 2: array 'mu' holds nan"),
+            ("mu", None, "is not a model file of schema 2: arrays missing or unknown: mu"),
             ("policy.head.bias", np.zeros(5, dtype=np.float32), "array 'head.bias' is float32 (5,)"),
         ],
     )
