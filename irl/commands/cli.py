@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,6 +22,8 @@ COMMANDS = {
 """The options of each command and the module whose ``command`` takes them; it is imported when the command is given."""
 DEBUG = "--debug"
 """Anywhere among the arguments: where an error came from is shown too."""
+NARROW = 40
+"""Characters of a line at the least."""
 SHARED = ("TuneOptions",)
 """Commands of which several may work in one folder."""
 
@@ -77,6 +81,9 @@ def _run(arguments: Sequence[str]) -> None:
     from cirl_gym.files import held
     from irl.commands import options
 
+    # The parser's help comes to no end where hardly a word fits a line.
+    if shutil.get_terminal_size().columns < NARROW:
+        os.environ["COLUMNS"] = str(NARROW)
     kinds: dict[str, Callable[..., Any]] = {name: getattr(options, kind) for name, (kind, _) in COMMANDS.items()}
     chosen: Any = tyro.extras.subcommand_cli_from_dict(
         kinds,

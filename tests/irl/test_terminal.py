@@ -60,6 +60,14 @@ def test_the_narrowest_terminal_gets_what_fits(width):
     assert printed("ascii", width).strip()
 
 
+def test_help_comes_to_an_end_on_the_narrowest_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "3")
+    with pytest.raises(SystemExit) as left:
+        main(["demo", "--help"])
+    assert left.value.code == 0
+    assert "--gamma" in capsys.readouterr().out
+
+
 def test_a_page_shows_control_characters_as_text():
     page = render(report(NAME))
     assert "\x1b" not in page
