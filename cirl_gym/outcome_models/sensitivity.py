@@ -8,13 +8,14 @@ that was not observed moves the effect by at most
     standard error x sqrt(degrees of freedom) x sqrt(R2_y R2_a / (1 - R2_a)),
 
 R2_a and R2_y being the shares that it explains of what is left of the action and of the next value. Observed
-covariates, all numbers of one feature together, say how strong such a cause can be (their section 4.4).
+covariates, all numbers of one feature together, say how strong such a cause can be (their section 4.4). How strong they
+are is itself only estimated, so that the upper end of a 95 % bound is given (a jackknife over parts of the patients).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,9 @@ from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.terms import chosen_rows
 from cirl_gym.types import FloatArray, IntArray
 
+SURE = 1.645
+"""Standard errors up to the end of a bound that holds with 95 %."""
+
 
 @dataclass(frozen=True)
 class Sensitivity:
@@ -44,7 +48,7 @@ class Sensitivity:
     strongest: str
     """The observed feature by which a cause of the same strength would move the effect most."""
     moved: float
-    """By how much such a cause would move the effect, raw units."""
+    """By how much such a cause would move the effect at most, raw units: upper end of a 95 % bound."""
     decisions: int
     """With this action or the reference action."""
 
@@ -91,13 +95,15 @@ class _Regression:
     levels: FloatArray
     taken: FloatArray
     outcomes: FloatArray
+    part: IntArray
 
     @classmethod
     def of(cls, law: LinearLaw, batch: Batch, action: int) -> _Regression:
         steps = batch.mask
         patients = np.unique(np.asarray(batch.groups), return_inverse=True)[1][np.nonzero(steps)[0]]
-        rows, _ = chosen_rows(patients)
-        rows = rows[np.isin(batch.actions[steps][rows], (0, action))]
+        rows, part = chosen_rows(patients)
+        compared = np.isin(batch.actions[steps][rows], (0, action))
+        rows, part = rows[compared], part[compared]
         d, order = law.window.n_features, law.window.order
         return cls(
             law,
@@ -107,6 +113,7 @@ class _Regression:
             batch.obs[:, :-1][steps][rows].astype(np.float64),
             (batch.actions[steps][rows] == action).astype(np.float64),
             batch.next_obs[steps][rows].astype(np.float64),
+            part,
         )
 
     def sensitivity(self, feature: int) -> Sensitivity | None:
@@ -115,7 +122,20 @@ class _Regression:
             hinges = np.maximum(self.levels[:, feature, None] - self.law.terms.knots[:, feature], 0.0)
             covariates = np.concatenate([covariates, hinges], axis=1)
             owner = np.append(owner, np.full(hinges.shape[1], feature))
-        return sensitivity_of(covariates, owner, self.taken, self.outcomes[:, feature], self.features, feature)
+
+        def of(rows: npt.NDArray[np.bool_]) -> Sensitivity | None:
+            taken, outcome = self.taken[rows], self.outcomes[rows, feature]
+            return sensitivity_of(covariates[rows], owner, taken, outcome, self.features, feature)
+
+        found = of(np.ones(len(self.part), dtype=bool))
+        if found is None:
+            return None
+        without = [of(self.part != part) for part in np.unique(self.part)]
+        moved = np.array([one.moved for one in without if one is not None and np.isfinite(one.moved)])
+        if len(moved) < 2 or not np.isfinite(found.moved):
+            return found
+        error = np.sqrt((len(moved) - 1) * moved.var())
+        return replace(found, moved=float(found.moved + SURE * error))
 
 
 def sensitivity_of(
