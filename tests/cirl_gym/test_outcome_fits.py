@@ -113,7 +113,8 @@ def test_episodes_of_one_action_constant_features_and_untaken_actions_can_be_fit
     obs[..., 1] = 0.1
     flat = replace(batch, obs=obs, actions=np.minimum(batch.actions, 1))
     for kind in KINDS:
-        model = fit_outcome_model(kind, flat, flat, brief(1, base=False), np.random.default_rng(0)).model
+        with pytest.warns(UserWarning, match="action 'high' is never taken"):
+            model = fit_outcome_model(kind, flat, flat, brief(1, base=False), np.random.default_rng(0)).model
         predicted = model.predict(model.encode(flat))
         assert np.isfinite(predicted).all()
         assert predicted[flat.lengths > 0, 0, :, 1] == pytest.approx(0.1)

@@ -108,7 +108,7 @@ def test_of_a_law_the_regression_is_its_own():
     # Actions are drawn evenly: no covariate tells of them, and effects of .5 and -1 beside noise of .5 stand firm.
     assert (low.effect, high.effect) == pytest.approx((0.5, -1.0), abs=0.15)
     assert high.robustness > low.robustness > 0.2
-    assert max(one.moved for one in (low, high)) < 0.15
+    assert max(one.moved for one in (low, high)) < 0.2  # the upper ends of bounds
     for other in (train.padded(4), train.take(np.arange(600)[::-1])):
         assert of_law(law, other)[2, "x"].moved == pytest.approx(high.moved, rel=1e-6)
     never = replace(train, actions=np.where(train.actions == 1, 0, train.actions))

@@ -184,7 +184,7 @@ def test_other_bad_folders_and_options_are_one_clear_error(demo_run, tmp_path, c
     config = json.loads((folder / "config.json").read_text())
     for content, said in (
         ({**config, "command": "sing"}, "not the configuration of cirl demo or cirl explain"),
-        ({name: value for name, value in config.items() if name != "kappa"}, "it lacks 'kappa'"),
+        ({name: value for name, value in config.items() if name != "kappa"}, "expert.npz lacks 'kappa'"),
         ({**config, "parameters": {**config["parameters"], "order": 0}}, "order must be a whole number"),
         ([], "not the configuration"),
     ):
