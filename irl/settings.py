@@ -139,7 +139,7 @@ class FitConfig:
             agent=quick_agent(self.agent),
             cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=8)),
             posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=2),
-            rounds=15,
+            rounds=10,
             repeats=3,
             starts=100,
             quality=replace(self.quality, weights=min(self.quality.weights, 10)),
