@@ -33,7 +33,7 @@ from agents.successor.agent import SuccessorAgent
 from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import PREVIOUS, Batch
 from cirl_gym.data.features import FeatureMap, draw_weights
-from cirl_gym.data.habits import Contexts, Habit
+from cirl_gym.data.habits import Contexts, Habit, action_before
 from cirl_gym.data.known import known_names
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.outcomes import changing
@@ -43,7 +43,7 @@ from cirl_gym.outcome_models.fitting import fit_outcome_model
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.types import Float32Array, FloatArray, IntArray, Step
 from irl.checks.metrics import coverage
-from irl.checks.predictors import LastActionTable, before
+from irl.checks.predictors import LastActionTable
 from irl.commands.explain import known_signs
 from irl.commands.options import ModelArguments, TableArguments
 from irl.evaluation import judged
@@ -215,7 +215,7 @@ def habit_near(table: Batch, rng: np.random.Generator, scores: FloatArray | None
     logits = np.log(LastActionTable.fit(table).chances)
     logits = logits + rng.normal(0.0, ROUGH, logits.shape)
     if scores is not None:
-        last = before(table)
+        last = action_before(table)
         for level in np.unique(last[table.mask]):
             logits[level] -= scores[table.mask & (last == level)].mean(axis=0)
     return Habit(Contexts.of(table, (PREVIOUS,)), logits - logits.mean(axis=1, keepdims=True))
@@ -231,7 +231,7 @@ def true_gain(experts: Expert, batch: Batch) -> tuple[float, float]:
     """
     assert experts.habit is not None
     own = log_softmax(experts.kappa * experts.agent.q(batch, experts.w) + experts.habit.along(batch), axis=-1)
-    last, alone = before(batch), np.zeros_like(own)
+    last, alone = action_before(batch), np.zeros_like(own)
     for level in range(batch.n_actions + 1):
         inside = batch.mask & (last == level)
         if inside.any():

@@ -187,6 +187,12 @@ class Batch:
         return live
 
     @property
+    def owners(self) -> IntArray:
+        """``[N]`` the number of each episode's group (patient), from 0 on in the order of their names."""
+        numbers: IntArray = np.unique(np.asarray(self.groups), return_inverse=True)[1].astype(np.int64)
+        return numbers
+
+    @property
     def start(self) -> Float32Array:
         """``[N, d]`` first observations."""
         return self.obs[:, 0].copy()

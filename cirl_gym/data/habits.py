@@ -18,12 +18,19 @@ import numpy as np
 from cirl_gym.data.batch import NONE, PREVIOUS, PREVIOUS2, Batch
 from cirl_gym.types import FloatArray, IntArray
 
-__all__ = ["ACTIONS_BEFORE", "NONE", "NONE_YET", "PREVIOUS", "PREVIOUS2", "Contexts", "Habit"]
+__all__ = ["ACTIONS_BEFORE", "NONE", "NONE_YET", "PREVIOUS", "PREVIOUS2", "Contexts", "Habit", "action_before"]
 
 NONE_YET = "none yet"
 """What stands in the place of the action before at the first decision of an episode."""
 ACTIONS_BEFORE = {PREVIOUS: 1, PREVIOUS2: 2}
 """By name of a context, how many steps before the decision its action was taken."""
+
+
+def action_before(batch: Batch, steps: int = 1) -> IntArray:
+    """``[N, T]`` the action ``steps`` before, counted from 1; 0 where there was none."""
+    action = np.zeros_like(batch.actions)
+    action[:, steps:] = batch.actions[:, :-steps] + 1
+    return action
 
 
 @dataclass(frozen=True)
@@ -80,11 +87,7 @@ class Contexts:
             raise ValueError(f"habit: the levels of {', '.join(self.names)} differ between the batch and the habit")
         columns = []
         for name, first in zip(self.names, self.first, strict=True):
-            if name in ACTIONS_BEFORE:
-                steps, level = ACTIONS_BEFORE[name], np.zeros_like(batch.actions)
-                level[:, steps:] = batch.actions[:, :-steps] + 1
-            else:
-                level = batch.levels_of(name)
+            level = action_before(batch, ACTIONS_BEFORE[name]) if name in ACTIONS_BEFORE else batch.levels_of(name)
             columns.append(first + level)
         shape = (*batch.actions.shape, len(columns))
         return np.stack(columns, axis=-1) if columns else np.zeros(shape, dtype=np.int64)

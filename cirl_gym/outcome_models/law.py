@@ -388,18 +388,26 @@ def _choose_shapes(
     if None not in shapes:
         return [shape for shape in shapes if shape is not None]
     columns, strength = chosen
-    design = np.concatenate([search.design, search.held_out])[:, columns]
-    levels = np.concatenate([search.now, search.held_out_now])
-    change = np.concatenate([search.change, search.held_out_outcomes - search.held_out_now])
-    actions = np.concatenate([batch.actions[batch.mask] for batch in batches])
     names = np.concatenate([np.repeat(np.asarray(batch.groups), batch.lengths) for batch in batches])
     rows, part = chosen_rows(np.unique(names, return_inverse=True)[1])
-    few = TermColumns(levels[rows], actions[rows], batches[0].n_actions, knots_of(search.now))
+    own = len(search.design)
+    learnt, held_out = rows < own, rows[rows >= own] - own
+
+    def picked(train: FloatArray, validation: FloatArray) -> FloatArray:
+        """The chosen rows of both: whole batches side by side would take their memory once more."""
+        both = np.empty((len(rows), train.shape[1]))
+        both[learnt], both[~learnt] = train[rows[learnt]], validation[held_out]
+        return both
+
+    design = picked(search.design, search.held_out)[:, columns]
+    levels, outcomes = picked(search.now, search.held_out_now), picked(search.change, search.held_out_outcomes)
+    change = np.where(learnt[:, None], outcomes, outcomes - levels)
+    actions = np.concatenate([batch.actions[batch.mask] for batch in batches])[rows]
+    few = TermColumns(levels, actions, batches[0].n_actions, knots_of(search.now))
     found = []
     for j, given in enumerate(shapes):
-        target = change[rows, j]
-        tried = SHAPES if np.ptp(target) > 0 else (STRAIGHT,)
-        found.append(given or choose_shape(design[rows], target, part, partial(few.of, j), strength, tried))
+        tried = SHAPES if np.ptp(change[:, j]) > 0 else (STRAIGHT,)
+        found.append(given or choose_shape(design, change[:, j], part, partial(few.of, j), strength, tried))
     return found
 
 
@@ -423,6 +431,8 @@ def _fit_terms(
         held: by feature and action, ranges of effects.
         found: weights ``[F, d]`` and intercepts ``[d]`` of the straight law, overwritten.
     """
+    if not held and set(shapes) == {STRAIGHT}:
+        return None
     (columns, strength), (weights, intercept) = chosen, found
     levels, actions = search.now, train.actions[train.mask]
     made = TermColumns(levels, actions, train.n_actions, knots_of(levels))

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.outcome_models.inputs import one_hot
 from cirl_gym.outcome_models.law import LinearLaw
 from cirl_gym.outcome_models.limits import HardLimits, OutcomeSpec, censored_pull
 from cirl_gym.outcome_models.terms import TermColumns, Terms
@@ -32,17 +33,16 @@ def law_draws(law: LinearLaw, spec: OutcomeSpec, batch: Batch, n: int, rng: np.r
         rng: the samples.
     """
     steps = batch.mask
-    patients = np.unique(np.asarray(batch.groups), return_inverse=True)[1]
+    patients = batch.owners
     number = int(patients.max()) + 1
     often = rng.multinomial(number, np.full(number, 1 / number), size=n).astype(np.float64) - 1.0
     rows = law.window.encode(batch)[:, :-1][steps].astype(np.float64)
     actions, levels = batch.actions[steps], batch.obs[:, :-1][steps].astype(np.float64)
-    hot = (actions[:, None] == np.arange(law.window.n_actions)).astype(np.float64)
     knots = np.zeros((0, levels.shape[1])) if law.terms is None else law.terms.knots
     columns = TermColumns(levels, actions, law.window.n_actions, knots)
     expected = law.of_action(rows, actions)
     outcomes, whose = batch.next_obs[steps].astype(np.float64), patients[np.nonzero(steps)[0]]
-    straight = np.concatenate([rows, hot], axis=1)
+    straight = np.concatenate([rows, one_hot(actions, law.window.n_actions)], axis=1)
     changes = []
     for j, shape in enumerate(law.shapes):
         design = np.concatenate([straight, columns.of(j, shape)], axis=1)

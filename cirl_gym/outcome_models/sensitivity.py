@@ -100,7 +100,7 @@ class _Regression:
     @classmethod
     def of(cls, law: LinearLaw, batch: Batch, action: int) -> _Regression:
         steps = batch.mask
-        patients = np.unique(np.asarray(batch.groups), return_inverse=True)[1][np.nonzero(steps)[0]]
+        patients = batch.owners[np.nonzero(steps)[0]]
         rows, part = chosen_rows(patients)
         compared = np.isin(batch.actions[steps][rows], (0, action))
         rows, part = rows[compared], part[compared]

@@ -286,8 +286,7 @@ def _accounted(
 
 def counted(report: TableReport, batch: Batch, features: tuple[FeatureCounts, ...]) -> TableReport:
     """The account with the counts that are told from the filled episodes: of features, actions and contexts."""
-    owners = np.unique(np.array(batch.groups), return_inverse=True)[1]
-    by = np.broadcast_to(owners[:, None], batch.actions.shape)
+    by = np.broadcast_to(batch.owners[:, None], batch.actions.shape)
     taken = []
     for a, (name, told) in enumerate(zip(batch.action_names, report.taken, strict=True)):
         when = batch.mask & (batch.actions == a)

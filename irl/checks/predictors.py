@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.habits import action_before
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
@@ -48,7 +49,7 @@ class LastActionTable:
     def fit(cls, train: Batch, seed: int = 0) -> LastActionTable:
         """Count, and one more of each action in every row; nothing is drawn, whatever the ``seed``."""
         counts = np.ones((train.n_actions + 1, train.n_actions))
-        np.add.at(counts, (before(train)[train.mask], train.actions[train.mask]), 1.0)
+        np.add.at(counts, (action_before(train)[train.mask], train.actions[train.mask]), 1.0)
         return cls(train.action_names, counts / counts.sum(axis=1, keepdims=True))
 
     def log_probabilities(self, batch: Batch) -> FloatArray:
@@ -58,7 +59,7 @@ class LastActionTable:
             ValueError: the actions are others than those it was fitted to.
         """
         _check_actions(self.action_names, batch)
-        return _normalised(self.chances[before(batch)], batch)
+        return _normalised(self.chances[action_before(batch)], batch)
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,6 @@ REFERENCES: dict[str, Callable[[Batch, int], Predictor]] = {"boosting": Boosting
 """How each is fitted to training episodes, with a seed."""
 
 
-def before(batch: Batch, steps: int = 1) -> IntArray:
-    """``[N, T]`` the action ``steps`` before, counted from 1; 0 where there was none."""
-    action = np.zeros_like(batch.actions)
-    action[:, steps:] = batch.actions[:, :-steps] + 1
-    return action
-
-
 def boosting_inputs(batch: Batch) -> tuple[FloatArray, BoolArray]:
     """``[R, F]`` what the trees look at before each action taken, and ``[F]`` which of it are categories.
 
@@ -149,7 +143,7 @@ def boosting_inputs(batch: Batch) -> tuple[FloatArray, BoolArray]:
     now = batch.obs[:, :-1].astype(np.float64)
     change = np.full_like(now, np.nan)
     change[:, 1:] = now[:, 1:] - now[:, :-1]
-    actions = np.stack([before(batch, 1), before(batch, 2)], axis=-1) - 1.0
+    actions = np.stack([action_before(batch, 1), action_before(batch, 2)], axis=-1) - 1.0
     step = np.broadcast_to(np.arange(batch.horizon, dtype=np.float64)[:, None], (*batch.actions.shape, 1))
     parts = [now, change, step, np.where(actions < 0, np.nan, actions)]
     if batch.context_levels is not None:

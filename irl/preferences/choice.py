@@ -58,13 +58,12 @@ class Decisions:
         """The decisions of a pool, episode by episode."""
         mask = pool.batch.mask
         assert pool.levels is not None
-        groups = np.unique(np.asarray(pool.batch.groups), return_inverse=True)[1]
         live = pool.psi[:, mask].astype(np.float32, copy=False)
         return cls(
             psi=np.ascontiguousarray(live.transpose(3, 0, 2, 1)),
             taken=pool.batch.actions[mask],
             levels=pool.levels[mask],
-            group=np.broadcast_to(groups[:, None], mask.shape)[mask],
+            group=np.broadcast_to(pool.batch.owners[:, None], mask.shape)[mask],
             n_levels=pool.contexts.size,
             forbidden=None if pool.batch.allowed is None else ~pool.batch.allowed[mask].T,
         )

@@ -43,14 +43,14 @@ def effects_section(result: Result) -> Section | None:
     )
     page: list[Part] = [explained(shows, read, cannot), *map(_table, _by_action(order))]
     rests = [one.sentence for one in sorted(result.overlap, key=lambda one: one.worth or 0.0)]
-    page += [*rests[:_SHOWN], *([Details("Of all actions", tuple(rests[_SHOWN:]))] if rests[_SHOWN:] else [])]
+    page += _first(rests, "Of all actions")
     curves = [one for one in result.effects if one.by_level]
     if curves:
         says = "The effect on the next value, by the current level of what the outcome is read from."
         pictures = (Picture(partial(drawing.effect_svg, one, i)) for i, one in enumerate(curves[:_SHOWN]))
         page.append(Details("Where the effect differs by level", (says, *pictures, _by_level(curves))))
     hidden = _sensitivities(order)
-    page += [*hidden[:_SHOWN], *([Details("Of all effects", tuple(hidden[_SHOWN:]))] if hidden[_SHOWN:] else [])]
+    page += _first(hidden, "Of all effects")
     shown: list[Shown] = [*map(_short_table, _by_action(order[:_SHOWN]))]
     if order[_SHOWN:]:
         shown.append(f"And {len(order) - _SHOWN} more effects on the page.")
@@ -66,6 +66,12 @@ def effects_section(result: Result) -> Section | None:
         page.append(NOT_CHECKED)
         shown.append(NOT_CHECKED)
     return Section("effects", "What actions change", tuple(page), tuple(shown))
+
+
+def _first(said: Sequence[str], summary: str) -> list[Part]:
+    """The first sentences, and all further ones in a fold."""
+    more = tuple(said[_SHOWN:])
+    return [*said[:_SHOWN], *([Details(summary, more)] if more else [])]
 
 
 def _by_action(effects: Sequence[Effect]) -> list[list[Effect]]:

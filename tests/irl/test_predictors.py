@@ -9,7 +9,8 @@ import pytest
 from small_batches import batch_of, cut_off
 
 from cirl_gym.data.batch import Batch
-from irl.checks.predictors import REFERENCES, Boosting, LastActionTable, before, boosting_inputs
+from cirl_gym.data.habits import action_before
+from irl.checks.predictors import REFERENCES, Boosting, LastActionTable, boosting_inputs
 
 
 def patients(n: int = 60, steps: int = 8, seed: int = 0, n_actions: int = 3) -> Batch:
@@ -23,8 +24,8 @@ def patients(n: int = 60, steps: int = 8, seed: int = 0, n_actions: int = 3) -> 
 
 def test_actions_before():
     batch = batch_of([1, 0, 1], [0, 1])
-    assert before(batch)[batch.mask].tolist() == [0, 2, 1, 0, 1]
-    assert before(batch, 2)[batch.mask].tolist() == [0, 0, 2, 0, 0]
+    assert action_before(batch)[batch.mask].tolist() == [0, 2, 1, 0, 1]
+    assert action_before(batch, 2)[batch.mask].tolist() == [0, 0, 2, 0, 0]
 
 
 def test_table_by_hand():
