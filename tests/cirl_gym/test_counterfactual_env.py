@@ -151,6 +151,19 @@ def test_no_argument_is_needed_and_it_foresees_what_the_simulator_does():
         np.testing.assert_allclose(np.array(seen)[:, :2], np.array(real)[:, :2], atol=0.3)
 
 
+def test_the_packaged_model_foresees_side_effects_that_no_expert_of_its_batch_had():
+    env, simulator = gym.make("CIRLCounterfactual-v0"), TumourEnv(QUIET)
+    assert env.unwrapped.batch.obs[env.unwrapped.batch.seen][:, 1].max() < 8
+    highest = []
+    for seed in range(40):
+        foreseen, _ = episode(env, [1] * 20, seed=seed)
+        real, _ = episode(simulator, [1] * 20, options={"patient": foreseen[0][:2]})
+        both = [np.array(seen)[: min(len(foreseen), len(real)), 1] for seen in (foreseen, real)]
+        np.testing.assert_allclose(*both, atol=0.1)
+        highest.append(both[0].max())
+    assert max(highest) > 12
+
+
 def test_the_packaged_run_is_small_can_be_copied_and_needs_all_its_files(tmp_path):
     assert sum(path.stat().st_size for path in PACKAGED.iterdir()) < 400_000
     assert sorted(path.name for path in PACKAGED.iterdir()) == ["batch.npz", "outcome_model.npz", "result.json"]
