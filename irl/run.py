@@ -19,7 +19,7 @@ import numpy.typing as npt
 from agents.expert import Expert, simulated_habit, simulator_model
 from agents.successor.agent import SuccessorAgent, SuccessorPolicy
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.habits import Contexts, Habit
+from cirl_gym.data.habits import Contexts
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules, rules_for
 from cirl_gym.files import check_finite, loading, read_arrays, read_json, write_arrays, write_json, write_text
@@ -29,9 +29,10 @@ from cirl_gym.types import FloatArray
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
 from irl.pipeline import Fit
-from irl.preferences.posterior import PosteriorResult
+from irl.preferences.posterior import PosteriorResult, SamplerReport
 from irl.result.result import Result
 from irl.studies.comparison import Preferences
+from irl.studies.why import Why, find_decision, why
 
 FILES = (
     "result.json",
@@ -167,7 +168,7 @@ class Run:
     @property
     def policy(self) -> SuccessorPolicy:
         """What the preferences alone would do: optimal in the world model, without mistakes and habits."""
-        return self.agent.policy(self._choice_model[0])
+        return self.agent.policy(self.posterior.mean)
 
     @property
     def predicted_experts(self) -> SuccessorPolicy:
@@ -176,18 +177,37 @@ class Run:
         Drawn with its chances where ``deterministic=False``, else what is most likely. Habits that depend on columns of
         a table are taken at the mean of their levels, since no policy sees such columns.
         """
-        theta, habit = self._choice_model
-        return self.agent.policy(theta, float(np.abs(theta).sum()), habit=habit)
+        posterior = self.posterior
+        kappa = float(np.abs(posterior.theta_mean).sum())
+        return self.agent.policy(posterior.mean, kappa, habit=posterior.habit)
 
     @cached_property
-    def _choice_model(self) -> tuple[FloatArray, Habit | None]:
-        """Posterior means: kappa w ``[d]``, and habits where they were looked for (``posterior.npz``)."""
+    def posterior(self) -> PosteriorResult:
+        """Draws of weights, kappa and habits (``posterior.npz``), and how far they can be trusted (``result.json``)."""
         with self.whole("posterior.npz"):
             draws = _load_draws(self.folder / "posterior.npz")
-            theta: FloatArray = (draws["kappa_draws"][:, None] * draws["draws"]).mean(axis=0)
             # A run of an earlier version knew of no habits.
             contexts = Contexts.of(self.train, self.settings["fit"].get("habit", ()))
-            return theta, Habit(contexts, draws["logits"].mean(axis=0)) if contexts.names else None
+            none = np.zeros((len(draws["draws"]), 0, self.train.n_actions))
+            sampler = self.result.sampler
+            r_hat, effective = (np.array([*each.values()]) for each in (sampler.r_hat, sampler.effective))
+            theta, report = (
+                draws["kappa_draws"][:, None] * draws["draws"],
+                SamplerReport(r_hat, effective, sampler.power),
+            )
+            return PosteriorResult(theta, draws.get("logits", none), contexts, report)
+
+    def why(self, patient: str, step: int) -> Why:
+        """Why a decision of a held-out patient was made.
+
+        Args:
+            patient: id of the episode, or of a patient who has one alone.
+            step: counted from 0.
+
+        Raises:
+            ValueError: there is no such patient or step; the message names what there is.
+        """
+        return why(self.agent, self.posterior, self.test, [find_decision(self.test, patient, step)])[0]
 
     @cached_property
     def parameters(self) -> TumourParameters:

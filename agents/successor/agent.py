@@ -38,7 +38,7 @@ from agents.policies.policy import (
     drawn_from_softmax,
     warn_of_lost_history,
 )
-from agents.successor.planning import Search, best_plan, plan
+from agents.successor.planning import Plans, Search, best_plan, plan
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import Habit
@@ -242,7 +242,11 @@ class SuccessorAgent:
         return np.asarray(found.numpy())
 
     def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
-        """``[n, A, d]`` psi(h_t, a; w) of the best plans (:func:`agents.successor.planning.plan`), one w a row.
+        """``[n, A, d]`` psi(h_t, a; w) of the :meth:`plans`."""
+        return self.plans(t, states, w, width).psi
+
+    def plans(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> Plans:
+        """The best plans (:func:`agents.successor.planning.plan`), one w a row.
 
         Args:
             t: time of the histories.
@@ -257,7 +261,8 @@ class SuccessorAgent:
             plan(search, t, states[first : first + size], w[first : first + size])
             for first in range(0, len(states), size)
         ]
-        return np.concatenate(parts) if parts else np.zeros((0, n_actions, w.shape[1]))
+        none = Plans(np.zeros((0, n_actions, w.shape[1])), np.zeros((0, n_actions, self.horizon - t), dtype=np.int64))
+        return Plans(*map(np.concatenate, zip(*parts, strict=True))) if parts else none
 
     def _search(self, width: int) -> Search:
         return Search(self.model, self.feature_map, self.values, self.horizon, self.gamma, width)

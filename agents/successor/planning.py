@@ -45,12 +45,23 @@ class _Step(NamedTuple):
 
     parents: IntArray | None
     """``[n, M, K]`` which of the step before each plan goes on from; None at the first step."""
+    actions: IntArray
+    """``[n, M, K]`` what is done."""
     gained: FloatArray
     """``[n, M, K, d]`` what the step adds to psi."""
 
 
-def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
-    """psi(h_t, a; w) ``[n, A, d]`` of the best plan found that begins with a.
+class Plans(NamedTuple):
+    """The best plan found from each of n histories for each first action."""
+
+    psi: FloatArray
+    """``[n, A, d]`` its psi."""
+    actions: IntArray
+    """``[n, A, T - t]`` its actions."""
+
+
+def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Plans:
+    """The best plan found that begins with a, for every action a: psi(h_t, a; w).
 
     Where the model's world forbids actions, plans go on by allowed ones only; the first action is whatever is asked
     for, forbidden or not.
@@ -61,8 +72,7 @@ def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatAr
         states: ``[n, S]`` histories in the model's form.
         w: ``[n, d]`` preferences, one per row.
     """
-    n, n_actions = len(states), search.model.n_actions
-    first: IntArray = np.tile(np.arange(n_actions), (n, 1))[..., None]
+    first: IntArray = np.tile(np.arange(search.model.n_actions), (len(states), 1))[..., None]
     return _best(search, t, states, first, None, w)
 
 
@@ -77,13 +87,13 @@ def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Fl
     # What the estimate takes for best comes first, and so is followed by its greedy policy.
     first: IntArray = np.argsort(-values, axis=1, kind="stable")
     possible = None if allowed is None else np.take_along_axis(allowed, first, axis=1)
-    return _best(search, t, states, first[:, None], possible, w)[:, 0]
+    return _best(search, t, states, first[:, None], possible, w).psi[:, 0]
 
 
 def _best(
     search: Search, t: int, states: Float32Array, actions: IntArray, possible: BoolArray | None, w: FloatArray
-) -> FloatArray:
-    """``[n, M, d]`` of the best way to go on from histories ``[n, S]`` by one of the first actions ``[n, M, K]``.
+) -> Plans:
+    """The best ways to go on, M of each history, from histories ``[n, S]`` by one of the first actions ``[n, M, K]``.
 
     There are M searches from each history. Where ``possible`` ``[n, K]`` is False a plan is not allowed and only fills
     up the width; None: all are allowed.
@@ -100,7 +110,7 @@ def _best(
         outcome, end = foresee(search.model, flat, taken)
         gained = reach[..., None] * search.feature_map(outcome).reshape(*reach.shape, -1)
         score += (gained.reshape(n, -1, w.shape[1]) @ w[:, :, None]).reshape(score.shape)
-        steps.append(_Step(parents, gained))
+        steps.append(_Step(parents, actions, gained))
         if step == search.horizon - 1:
             break
         reach = reach * (search.gamma * (1.0 - end.reshape(reach.shape)))
@@ -122,21 +132,21 @@ def _best(
         place = (within + row * (promise.shape[1] // n_actions)).reshape(shape)
         flat, score, reach = flat[place.reshape(-1)], score.reshape(-1)[place], reach.reshape(-1)[place]
         parents, actions = within.reshape(shape), follow.reshape(shape)
-    best = (score if lost is None else score + lost).argmax(axis=2)
-    return _along(steps, best)
+    return _along(steps, (score if lost is None else score + lost).argmax(axis=2))
 
 
-def _along(steps: list[_Step], best: IntArray) -> FloatArray:
-    """``[n, M, d]`` psi of the plans that end at ``best`` ``[n, M]`` of the last step, walked back to the first."""
-    place, path = best[..., None], []
+def _along(steps: list[_Step], best: IntArray) -> Plans:
+    """The plans that end at ``best`` ``[n, M]`` of the last step, walked back to the first."""
+    place, path, done = best[..., None], [], []
     for step in reversed(steps):
         path.append(np.take_along_axis(step.gained, place[..., None], axis=2)[:, :, 0])
+        done.append(np.take_along_axis(step.actions, place, axis=2))
         if step.parents is not None:
             place = np.take_along_axis(step.parents, place, axis=2)
     psi: FloatArray = path.pop()
     while path:
         psi += path.pop()
-    return psi
+    return Plans(psi, np.concatenate(done[::-1], axis=2))
 
 
 def _kept(promise: FloatArray, n_actions: int, width: int) -> IntArray:

@@ -1,4 +1,4 @@
-"""The command line: ``cirl demo``, ``explain TABLE``, ``tune TABLE``, ``diagnose RUN``, ``compare A B``, ``expert``."""
+"""The command line: ``cirl demo``, ``explain TABLE``, ``why RUN PATIENT STEP``, ``tune TABLE`` and all others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 COMMANDS = {
     "demo": ("DemoOptions", "irl.commands.explain"),
     "explain": ("ExplainOptions", "irl.commands.explain"),
+    "why": ("WhyOptions", "irl.commands.why"),
     "tune": ("TuneOptions", "irl.commands.tune"),
     "diagnose": ("DiagnoseOptions", "irl.commands.diagnose"),
     "compare": ("CompareOptions", "irl.commands.compare"),
@@ -24,8 +25,8 @@ DEBUG = "--debug"
 """Anywhere among the arguments: where an error came from is shown too."""
 NARROW = 40
 """Characters of a line at the least."""
-SHARED = ("TuneOptions",)
-"""Commands of which several may work in one folder."""
+SHARED = ("TuneOptions", "WhyOptions")
+"""Commands of which several may work in one folder, or that write nothing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,11 +27,13 @@ from irl.pipeline import Fit, Study, fit, simulate
 from irl.report.drawing import imagine
 from irl.report.run import report_of
 from irl.report.section import render, show
+from irl.report.why import most_shown
 from irl.result.result import Result, installed_versions
 from irl.run import Run
 from irl.settings import FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfig, chosen_outcomes
 from irl.stages import stages
 from irl.stored_stages import identity_of, remove, unfinished
+from irl.studies.why import shown_decisions, why
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +205,10 @@ def _written(run: Run, study: Study, found: Fit, result: Result, test: Batch, ex
     """Leave a whole folder, and print what was found."""
     seen = [name for name in found.feature_map.of if read_outcome(name, (name,)).columns]  # not what an action is
     what_if = imagine(found.model.model, test, outcomes=found.feature_map.read or seen)
-    run.write(result, render(report_of(result, what_if)), found, study.train, test, expert)
+    decisions = shown_decisions(test, most_shown(result, test))
+    whys = why(found.agent, found.posterior, test, decisions)
+    page = render(report_of(result, what_if, whys=whys, held_out=test.n_steps))
+    run.write(result, page, found, study.train, test, expert)
     remove(run.folder)
     show(report_of(result, folder=run.folder), console())
     return result

@@ -377,6 +377,21 @@ class DiagnoseOptions:
 
 
 @dataclass(frozen=True)
+class WhyOptions:
+    """Say why a decision of a held-out patient was made: what each outcome and habit add to the log-odds of actions.
+
+    The page of a run has the same of some patients.
+    """
+
+    run: Positional[Path]
+    """Folder that cirl demo or cirl explain left."""
+    patient: Positional[str]
+    """Id of the episode, or of a patient who has one alone."""
+    step: Positional[int]
+    """Of the decision, counted from 0."""
+
+
+@dataclass(frozen=True)
 class CompareOptions:
     """Say by how much the weights of two runs of the same features differ, and how sure that is.
 

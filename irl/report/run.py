@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,10 @@ from irl.report.section import (
 )
 from irl.report.simulated_habits import simulated_habits_section
 from irl.report.weights import weights_sections
+from irl.report.why import why_section
 from irl.result.result import AllowedActions, Quality, Result, Sampler
 from irl.stages import duration
+from irl.studies.why import Why
 
 TITLE = "What the decisions tell"
 POLICIES = {
@@ -44,10 +46,17 @@ POLICIES = {
 }
 
 
-def report_of(result: Result, what_if: drawing.WhatIf | None = None, folder: Path | None = None) -> Report:
+def report_of(
+    result: Result,
+    what_if: drawing.WhatIf | None = None,
+    folder: Path | None = None,
+    whys: Sequence[Why] = (),
+    held_out: int = 0,
+) -> Report:
     """All sections, in the order in which they are shown.
 
     ``what_if`` is one history with its predicted futures, ``folder`` where the run's files are; None leaves them out.
+    ``whys`` are some of the ``held_out`` decisions, explained.
     """
     first, last = weights_sections(result)
     decisions = decisions_sections(result)
@@ -58,6 +67,7 @@ def report_of(result: Result, what_if: drawing.WhatIf | None = None, folder: Pat
         *first,
         *known,
         *decisions,
+        why_section(result, whys, held_out),
         _returns(result),
         *last,
         *what_if_too,

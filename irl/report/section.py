@@ -6,8 +6,11 @@ of a page, where a plain text is a paragraph; ``terminal`` is the part of it tha
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
@@ -19,6 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cirl_gym.files import escaped
+from irl.report.courses import Courses
 
 Rows: TypeAlias = list[list[str]]
 MINUS = "\N{MINUS SIGN}"
@@ -87,13 +91,68 @@ class Heading:
 
 
 @dataclass(frozen=True)
+class Chooser:
+    """Many alike things, of which a page shows one at a time, chosen by two lists.
+
+    Words and numbers are made here and nowhere else: the page's script only puts the texts of the chosen one in the
+    places of the first one's, which is shown without a script too.
+
+    Raises:
+        ValueError: there is not one of the things for each member of each group, or their parts differ in more than
+            texts.
+    """
+
+    kind: ClassVar = "chooser"
+    name: str
+    """Of the parts of the page that belong to it."""
+    labels: tuple[str, str]
+    """What is chosen by the first list, and by the second."""
+    groups: tuple[str, ...]
+    members: tuple[tuple[str, ...], ...]
+    """Of each group."""
+    shown: tuple[tuple[Part, ...], ...]
+    """Of every member of the first group, then of the second, and so on."""
+    without: str
+    """What is said where there is no script."""
+
+    def __post_init__(self) -> None:
+        if len(self.groups) != len(self.members) or len(self.shown) != sum(map(len, self.members)) or not self.shown:
+            raise ValueError("Chooser: one thing is needed for each member of each group")
+        if len({len(_slots(parts)) for parts in self.shown}) > 1:
+            raise ValueError("Chooser: the things must be alike, and differ in their texts alone")
+
+    @property
+    def data(self) -> Markup:
+        """All texts, for the script."""
+        members = [[*map(escaped, names)] for names in self.members]
+        content = {"members": members, "slots": [[*map(escaped, _slots(parts))] for parts in self.shown]}
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c"))
+
+
+def _slots(parts: Iterable[Part]) -> list[str]:
+    """Texts of parts that can change, in the order of the page's places for them."""
+    found: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, Table):
+            found += [*part.head[1:], *(cell for row in part.rows for cell in row[1:])]
+        elif isinstance(part, Courses):
+            found += part.slots
+        elif isinstance(part, Details):
+            found += _slots(part.parts)
+    return found
+
+
+@dataclass(frozen=True)
 class Line:
     """A line that a terminal does not wrap: a path in it stays whole."""
 
     text: str
 
 
-Part: TypeAlias = "Table | Picture | Terms | Reasons | Details | Heading | str"
+Part: TypeAlias = "Table | Picture | Courses | Terms | Reasons | Details | Chooser | Heading | str"
 Shown: TypeAlias = "Table | Line | str"
 
 
@@ -139,7 +198,7 @@ def show(report: Report, console: Console) -> None:
                 first = i == 0
                 table.add_column(_text(name), justify="left" if first else "right", overflow="fold", no_wrap=not first)
             for row in part.rows:
-                table.add_row(*(_text(cell.replace(MINUS, "-").replace(NO_BREAK, " ")) for cell in row))
+                table.add_row(*map(_text, row))
             console.print(table)
         elif isinstance(part, Line):
             console.print(_text(part.text), soft_wrap=True)
@@ -148,7 +207,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(escaped(text), style=style)
+    return Text(escaped(text.replace(MINUS, "-").replace(NO_BREAK, " ")), style=style)
 
 
 def render(report: Report) -> str:
@@ -159,8 +218,14 @@ def render(report: Report) -> str:
     environment.finalize = lambda value: escaped(value) if type(value) is str else value
     # A narrow screen may break a name after an underscore.
     environment.filters["breakable"] = lambda name: escape(escaped(name)).replace("_", Markup("_<wbr>"))
-    style = Markup((folder / "style.css").read_text(encoding="utf-8"))
-    return environment.get_template("page.html").render(style=style, report=report)
+    style, script = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("style.css", "page.js"))
+    if not any(isinstance(part, Chooser) for section in report.sections for part in section.page):
+        script = Markup()
+    # The page runs this script and no other.
+    digest = b64encode(sha256(f"\n{script}\n".encode()).digest()).decode()
+    allowed = f"; script-src 'sha256-{digest}'" if script else ""
+    page = environment.get_template("page.html")
+    return page.render(style=style, script=script, allowed=Markup(allowed), report=report)
 
 
 def explained(shows: str, read: str, cannot: str, between: tuple[tuple[str, str], ...] = ()) -> Terms:

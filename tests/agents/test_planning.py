@@ -55,7 +55,7 @@ def by_plan(estimate):
 
 
 def search(rows, w, gamma, width, estimate=nothing, t=0, model=None, horizon=HORIZON):
-    return plan(Search(model or KnownModel(), PHI, by_plan(estimate), horizon, gamma, width), t, rows, w)
+    return plan(Search(model or KnownModel(), PHI, by_plan(estimate), horizon, gamma, width), t, rows, w).psi
 
 
 def test_by_hand():
@@ -70,6 +70,21 @@ def test_by_hand():
     psi = search(np.array([[1, 0, 0]], dtype=np.float32), np.array([[0.0, 1.0]]), 0.5, 3, horizon=2)
     expected = [[0.6875, -0.09375], [-0.140625, 0.484375], [0.421875, 0.10546875]]
     np.testing.assert_array_equal(psi, [expected])
+
+
+def test_the_actions_of_a_plan_lead_to_its_psi():
+    rows, w, gamma, t = np.array([[1, 0, 0], [3, -2, 1]], dtype=np.float32), np.array([[0.3, -0.7], [1.0, 0.0]]), 0.9, 1
+    found = plan(Search(KnownModel(), PHI, by_plan(nothing), HORIZON, gamma, 4), t, rows, w)
+    assert found.actions.shape == (2, 3, HORIZON - t)
+    np.testing.assert_array_equal(found.actions[..., 0], [[0, 1, 2]] * 2)
+    for row, first in np.ndindex(2, 3):
+        state, reach, psi = rows[row : row + 1], 1.0, np.zeros(2)
+        for action in found.actions[row, first]:
+            outcome, end = KnownModel().predict(state)[:, action], KnownModel().end_probability(state)[0, action]
+            psi += reach * PHI(outcome)[0]
+            reach *= gamma * (1 - end)
+            state = KnownModel().advance(state, np.array([action]), outcome)
+        np.testing.assert_allclose(found.psi[row, first], psi, atol=1e-6)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
@@ -336,7 +351,7 @@ def test_outcomes_of_the_actions_are_planned_exactly():
         rows = states(12, seed=3, begun=begun)
         previous = np.eye(3)[rows[:, 2].astype(int) - 1] * begun
         beam = np.concatenate([rows, previous], axis=1, dtype=np.float32)
-        psi = plan(Search(model, phi, by_plan(nothing), HORIZON, gamma, ALL), 0, beam, drawn)
+        psi = plan(Search(model, phi, by_plan(nothing), HORIZON, gamma, ALL), 0, beam, drawn).psi
         for row, w, found in zip(rows, drawn, psi, strict=True):
             for first in range(3):
                 tails = itertools.product(range(3), repeat=HORIZON - 1)

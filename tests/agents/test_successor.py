@@ -457,7 +457,7 @@ def test_with_and_without():
 def test_with_room_for_every_plan_the_best_allowed_one_is_found(width):
     rows, w = starts(), weights(20)
     search = Search(MODEL, PHI, lambda t, s, _: np.zeros((*s.shape[:2], 3)), HORIZON, GAMMA, width)
-    psi = plan(search, 0, MODEL.start(rows), w)
+    psi = plan(search, 0, MODEL.start(rows), w).psi
     np.testing.assert_allclose(np.einsum("nad,nd->na", psi, w), exact(rows, w), atol=1e-6)
 
 

@@ -315,7 +315,7 @@ def search(feature_map: FeatureMap, w: np.ndarray) -> np.ndarray:
 
     found = states(20, seed=3)
     weights = np.tile(w, (len(found), 1))
-    return plan(Search(KnownModel(), feature_map, nothing, 4, 0.9, 27), 0, found, weights)
+    return plan(Search(KnownModel(), feature_map, nothing, 4, 0.9, 27), 0, found, weights).psi
 
 
 def test_plans_for_one_outcome_and_in_another_order() -> None:
