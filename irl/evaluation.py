@@ -11,9 +11,8 @@ from msgspec.structs import replace as replaced
 
 from agents.policies.policy import ConstantPolicy, WithinRules
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.outcomes import read_outcome
-from cirl_gym.data.rollout import act_along, rollout
+from cirl_gym.data.rollout import act_along
 from cirl_gym.diagnostics import effective_sizes
 from cirl_gym.outcome_models.effects import action_effects
 from cirl_gym.outcome_models.errors import counterfactual_error, factual_error
@@ -60,11 +59,10 @@ from irl.result.exchange import exchange_rates
 from irl.result.habits import found_habits
 from irl.result.result import Result
 from irl.result.simulated_habits import SimulatedHabits, WithoutHabits, habit_logits
+from irl.studies.consequences import consequences
 
 _WATCHED = 25
 """Held-out episodes on which the policy of every round is watched."""
-_IMAGINED = 200
-"""Episodes of the recovered policy that are imagined to see how long they are."""
 _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
 
@@ -187,6 +185,9 @@ def judged(
     unread = uninterpreted(effects, phi)
     held = study.effects if study.config.outcome.autoregression.effects else ()
     word = sentences.verdict(likelihood, identified.not_identifiable, len(names))
+    acting = (found.predicted_experts, found.cloning, train, action_labels(table, train.action_names))
+    meant = sentences.weights_mean_something(word)
+    followed = consequences(found.agent, found.weights, *acting, others=meant)
     return Result(
         verdict=word,
         features=names,
@@ -232,7 +233,9 @@ def judged(
         stop=found.loop.stop,
         identification=sentences.pinned(posterior, identified),
         sampler=recorded_sampler(names, posterior.sampler),
-        episodes=records.Episodes(len(train), len(study.validation), len(test), *mean_lengths(found, train)),
+        episodes=records.Episodes(
+            len(train), len(study.validation), len(test), followed.observed.length, followed.policies["cirl"].length
+        ),
         members=tuple(
             records.Member(*map(_numbers, (one.posterior.mean, one.mu_expert, one.mu_recovered)))
             for one in found.members
@@ -244,6 +247,7 @@ def judged(
         quality=found.quality,
         allowed=allowed,
         mixture=recorded_mixture(found.mixture, found.loop),
+        consequences=followed,
     )
 
 
@@ -293,14 +297,6 @@ def recorded_mixture(mixture: Mixture, loop: MaxMarginResult) -> records.PolicyM
     shares = zip(loop.rounds, mixture.weights, strict=True)
     policies = tuple(records.MixedPolicy(entry.k, share, tuple(entry.w)) for entry, share in shares if share > 0)
     return records.PolicyMixture(policies, tuple(mixture.mu), mixture.distance)
-
-
-def mean_lengths(found: Fit, train: Batch) -> tuple[float, float]:
-    """Mean number of actions of the experts' episodes, and of the recovered policy's in the world model."""
-    starts = train.start[:_IMAGINED]
-    world = CounterfactualWorld(found.model.model, starts, found.agent.horizon)
-    imagined = rollout(world, found.policy, len(starts), np.random.default_rng(0))
-    return float(train.lengths.mean()), float(imagined.lengths.mean())
 
 
 def recorded_sampler(names: Sequence[str], sampler: SamplerReport) -> records.Sampler:

@@ -25,6 +25,7 @@ from irl.result.codec import (
     Some,
     require,
 )
+from irl.result.consequences import Consequences
 from irl.result.effects import ActionOverlap, Effect
 from irl.result.exchange import ExchangeRate
 from irl.result.habits import Habits
@@ -485,6 +486,8 @@ class Result(Document, frozen=True, kw_only=True):
     """What was found of habits beside preferences; None where none were looked for."""
     simulated_habits: SimulatedHabits | None = None
     """What was found of the habits of simulated experts; None where they have none, or none were looked for."""
+    consequences: Consequences | None = None
+    """What every policy comes to in the world model; None in a run of an earlier version."""
 
     def check(self) -> None:
         """Everything is about the same features, and every weight lies in its interval."""

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from irl.report.drawing import WhatIf
 from irl.result import result as records
+from irl.result.consequences import Consequences, Followed, OtherWeights
 from irl.result.exchange import ExchangeRate
 from irl.result.habits import HabitContext, HabitLevel, Habits
 from irl.result.result import Result
@@ -117,8 +118,21 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         ),
         "windows": sample_windows(w, spread),
         "gammas": sample_gammas(w, spread),
+        "consequences": sample_consequences(features, w),
         "members": tuple(records.Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
     }
+
+
+def sample_consequences(features: tuple[str, ...], w: np.ndarray) -> Consequences:
+    """Three policies, and the first weight's share at 0, as found, and at 1."""
+    low = Followed(17.3, (0.55, 0.45), tuple(10.0 + i for i in range(len(w))))
+    policies = {"expert": structs.replace(low, length=17.1), "cirl": structs.replace(low, length=16.9), "always 1": low}
+    share = float(np.abs(w[0]))
+    others = tuple(
+        OtherWeights(features[0], at, at == share, tuple(w), structs.replace(low, taken=(1 - at, at)))
+        for at in (0.0, share, 1.0)
+    )
+    return Consequences(("wait", "treat"), 200, low, policies, -0.136, 50, others)
 
 
 def found_sample_habits() -> Habits:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from closed_simulator import SimulatorReached, close_the_simulator
-from known_model import KnownModel
 from sample_result import sample_result
 from scripted import Scripted
 from shown import printed_result
 from small_agents import TINY
-from small_batches import batch_of
 from tiny_run import fitted, icu_stays, tiny_demo, tiny_explain, tiny_fit
 
 from agents.expert import successor_expert
@@ -24,7 +21,7 @@ from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConf
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl import pipeline
 from irl.commands import explain as commands
-from irl.evaluation import mean_lengths, recorded_rounds
+from irl.evaluation import recorded_rounds
 from irl.pipeline import STREAMS, Fit, Simulated, member_streams, simulate, stream
 from irl.preferences.inference import spread_weights
 from irl.settings import DemoConfig
@@ -168,15 +165,6 @@ def test_lengths_are_taken_counted_measured_and_shown():
     found = fitted(train, cut_to(whole, 20 - np.arange(60) % 20), tiny_fit())
     assert found.mu_expert.episodes == 60
     assert np.isfinite(found.weights).all()
-    # Beside it stands the length of what the recovered policy does.
-    seen, imagined = mean_lengths(found, train)
-    assert seen == pytest.approx(train.lengths.mean())
-    assert 1 <= imagined <= 20
-    model = KnownModel(ends=False)
-    found = SimpleNamespace(
-        model=SimpleNamespace(model=model), agent=SimpleNamespace(horizon=4), policy=Scripted(0.5, seed=1)
-    )
-    assert mean_lengths(found, batch_of([0], [0, 1], [0, 1, 1], n_actions=3)) == (2.0, 4.0)
     shown = printed_result(sample_result())
     assert "17.3 of the experts, 16.9 of the recovered policy" in " ".join(shown.split())
 
