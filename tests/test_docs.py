@@ -86,19 +86,22 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.commands.expert.command", lambda given: ran.append((given.algorithm, str(given.out))))
     monkeypatch.setattr("irl.commands.diagnose.command", lambda given: ran.append(("diagnose", str(given.run))))
     monkeypatch.setattr("irl.commands.compare.command", lambda given: ran.append(("compare", str(given.out))))
+    monkeypatch.setattr("irl.commands.why.command", lambda given: ran.append((given.patient, given.step)))
     monkeypatch.setattr("irl.commands.baselines.command", lambda given: ran.append(("baselines", str(given.run))))
     monkeypatch.setattr("irl.commands.tune.command", lambda given: ran.append(("tune", str(given.out))))
     monkeypatch.setattr("cirl_gym.tuning.search.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
     lines = [line for line in commands("cirl") if len(line.split()) > 2]  # not where a command is only named
     lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]
     for line in lines:
-        assert main(shlex.split(line.replace("TABLE", "examples/icu_like.csv"))[1:]) == 0, line
+        given = line.replace("TABLE", "examples/icu_like.csv").replace("PATIENT STEP", "ann 3")
+        assert main(shlex.split(given)[1:]) == 0, line
     assert ("explain", "runs/icu") in ran
     assert ("explain", "runs/explain") in ran
     assert ("demo", "runs/demo") in ran
     assert ("drqn", "runs/expert") in ran
     assert ("diagnose", "runs/demo") in ran
     assert ("tune", "runs/tune") in ran
+    assert ("ann", 3) in ran
 
 
 def test_options_named_alone_exist(capsys):

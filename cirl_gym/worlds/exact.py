@@ -59,7 +59,8 @@ def optimum(
     gammas = np.array([gamma for _, gamma in criteria], dtype=np.float64)
     if not ((gammas >= 0) & (gammas <= 1)).all():
         raise ValueError(f"discount factors must lie between 0 and 1, got {gammas.tolist()}")
-    found = [_best(parameters, patient, weights, gammas) for patient in patients]
+    begun = (tumour.initial_state(parameters, patient[None]) for patient in patients)
+    found = [_best(parameters, state, parameters.horizon, weights, gammas) for state in begun]
     shape = (len(patients), len(gammas))
     values = np.array([value for value, _ in found]).reshape(shape)
     numbers = np.array([number for _, number in found], dtype=np.int64).reshape(shape)
@@ -67,15 +68,16 @@ def optimum(
 
 
 def _best(
-    parameters: TumourParameters, patient: FloatArray, weights: FloatArray, gammas: FloatArray
+    parameters: TumourParameters, state: TumourState, steps: int, weights: FloatArray, gammas: FloatArray
 ) -> tuple[FloatArray, IntArray]:
-    """Best value and plan of one patient, ``[K]`` each; a plan is a number whose bit t is the action at t."""
+    """Best value and plan from one state, with so many steps left, ``[K]`` each; a plan is a number whose bit t is the
+    action at t.
+    """
     phi_of = parameters.feature_map
-    state = tumour.initial_state(parameters, patient[None])
     numbers: IntArray = np.zeros(1, dtype=np.int64)
     earned = np.zeros((1, len(gammas)))
     best, best_number = np.full(len(gammas), -np.inf), np.zeros(len(gammas), dtype=np.int64)
-    for t in range(parameters.horizon):
+    for t in range(steps):
         actions = np.repeat(np.arange(2), len(numbers))
         both = TumourState._make(np.concatenate([part, part]) for part in state)
         state = tumour.transition(parameters, both, actions, np.zeros(2))
@@ -83,7 +85,7 @@ def _best(
         # Observations are float32 in every environment, and the reward is computed from them.
         phi = phi_of(tumour.observe(state).astype(np.float32))
         earned = np.concatenate([earned, earned]) + gammas**t * (phi @ weights)
-        over = tumour.terminal(parameters, state) | (t == parameters.horizon - 1)
+        over = tumour.terminal(parameters, state) | (t == steps - 1)
         if over.any():
             first = earned[over].argmax(axis=0)
             value = np.take_along_axis(earned[over], first[None], axis=0)[0]
@@ -217,6 +219,36 @@ class PatientsWorld:
         return result._replace(state=(t + 1, result.state))
 
 
+def action_values(patients: Patients, batch: Batch, w: npt.ArrayLike, gamma: float) -> FloatArray:
+    """Exact Q ``[N, T, 2]`` of both actions at every decision: the largest noise-free return from there on; 0 on padding.
+
+    All plans from each decision are followed, of episodes of 20 steps about two seconds for each.
+
+    Args:
+        patients: who the batch is of.
+        batch: what :func:`cirl_gym.data.rollout.rollout` made of them in :class:`PatientsWorld`, whoever acted.
+        w: weights ``[2]``.
+        gamma: discount factor, 0 to 1.
+
+    Raises:
+        ValueError: the batch is not of these patients, or weights or discount factor are not possible.
+    """
+    parameters, states = patients.parameters, _states(patients, batch)
+    weights = check_weights(w, tumour.FEATURES)
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"discount factors must lie between 0 and 1, got {gamma}")
+    values = np.zeros((*batch.actions.shape, 2))
+    for i, t in zip(*np.nonzero(batch.mask), strict=True):
+        both = TumourState._make(np.repeat(part[i : i + 1], 2, axis=0) for part in states[t])
+        after = tumour.transition(parameters, both, np.arange(2), np.zeros(2))
+        values[i, t] = parameters.feature_map(tumour.observe(after).astype(np.float32)) @ weights
+        if t < parameters.horizon - 1:
+            for a in np.flatnonzero(~tumour.terminal(parameters, after)):
+                state, left = TumourState._make(part[a : a + 1] for part in after), parameters.horizon - t - 1
+                values[i, t, a] += gamma * _best(parameters, state, left, weights[:, None], np.array([gamma]))[0][0]
+    return values
+
+
 def flipped_futures(patients: Patients, batch: Batch, steps: int) -> Futures:
     """From every history of a batch, the course under the *other* action at every step from there on.
 
@@ -234,17 +266,26 @@ def flipped_futures(patients: Patients, batch: Batch, steps: int) -> Futures:
     """
     if steps < 1:
         raise ValueError(f"flipped_futures: steps must be at least 1, got {steps}")
-    if len(batch) != len(patients) or not np.array_equal(batch.start, patients.start.astype(np.float32)):
-        raise ValueError("flipped_futures: the batch does not begin with these patients")
+    states = _states(patients, batch)
     episode, step, ahead, inside = followed(batch, steps)
     others = 1 - batch.actions[episode[:, None], ahead]
-    # The states of the histories, reached again by what was done.
-    states = [tumour.initial_state(patients.parameters, patients.start)]
-    for t in range(batch.horizon - 1):
-        states.append(tumour.transition(patients.parameters, states[-1], batch.actions[:, t], patients.noise[:, t]))
     state = TumourState._make(np.stack(parts)[step, episode] for parts in zip(*states, strict=True))
     outcomes, ended_before = _replay(patients.parameters, state, others, patients.noise[episode[:, None], ahead])
     return Futures(episode, step, others, outcomes, inside & ~ended_before)
+
+
+def _states(patients: Patients, batch: Batch) -> list[TumourState]:
+    """The states of all histories of a batch, step by step, reached again by what was done.
+
+    Raises:
+        ValueError: the batch is not of these patients.
+    """
+    if len(batch) != len(patients) or not np.array_equal(batch.start, patients.start.astype(np.float32)):
+        raise ValueError("the batch does not begin with these patients")
+    states = [tumour.initial_state(patients.parameters, patients.start)]
+    for t in range(batch.horizon - 1):
+        states.append(tumour.transition(patients.parameters, states[-1], batch.actions[:, t], patients.noise[:, t]))
+    return states
 
 
 def constant_futures(patients: Patients, action: int) -> Futures:

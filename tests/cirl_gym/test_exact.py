@@ -15,6 +15,7 @@ from cirl_gym.worlds.exact import (
     Futures,
     Patients,
     PatientsWorld,
+    action_values,
     constant_futures,
     flipped_futures,
     optimum,
@@ -48,6 +49,25 @@ def test_equals_every_plan_written_out():
     for seed in range(20):
         batch = rollout(world, Scripted(0.5, seed), 30, np.random.default_rng(0), start=world.start(starts))
         assert (returns(batch, phi, np.array([-0.3, -0.7]), 0.99) <= best + 1e-9).all()
+
+
+def test_exact_values_of_both_actions():
+    patients = Patients(SHORT, np.array(STARTS), np.zeros((4, 7, 2)))
+    batch = seen(patients)
+    for w, gamma in CRITERIA:
+        values = action_values(patients, batch, w, gamma)
+        for i, start in enumerate(STARTS):
+            for first in (0, 1):
+                plans = [(first, *rest) for rest in itertools.product((0, 1), repeat=6)]
+                assert values[i, 0, first] == pytest.approx(max(plain_value(start, p, w, gamma) for p in plans), abs=1e-5)
+        # Without noise, what is seen after an action is what its value holds.
+        phi = SHORT.feature_map(batch.obs[:, 1:]) @ np.asarray(w, dtype=float)
+        taken = np.take_along_axis(values, batch.actions[..., None], axis=2)[..., 0]
+        ahead = np.append(values[:, 1:].max(axis=2) * batch.mask[:, 1:], np.zeros((4, 1)), axis=1)
+        np.testing.assert_allclose(taken[batch.mask], (phi + gamma * ahead)[batch.mask], atol=1e-5)
+        assert (values[~batch.mask] == 0).all()
+    with pytest.raises(ValueError, match="between 0 and 1, got 2"):
+        action_values(patients, batch, (-0.5, -0.5), 2)
 
 
 PARAMETERS = TumourParameters(horizon=8)
