@@ -1,10 +1,10 @@
 """Whether the action that a run's explanations call best is the better one in the simulator.
 
-Greedy experts, who always take the action of largest value under the true weights, treat new patients. Every decision of
-theirs is explained by the run alone, and the action that serves the outcomes best by its explanation is held against
+Greedy experts, who always take the action of largest value under the true weights, treat new patients. Every decision
+of theirs is explained by the run alone, and the action that serves the outcomes best by its explanation is held against
 the exact Q of both actions in the simulator (all plans are tried). Beside the share of decisions: the same of those in
-which the two values differ by more than 1 / kappa, how much is lost on average, and how far contributions are from adding
-up to the log-odds of these decisions and of all that the run held out.
+which the two values differ by more than 1 / kappa, how much is lost on average, and how far contributions are from
+adding up to the log-odds of these decisions and of all that the run held out.
 
     python benchmarks/why.py RUN [--patients 40] [--seed 0]
 
@@ -36,11 +36,13 @@ def measured(folder: Path, patients: int, seed: int = 0) -> dict[str, float]:
     exact = action_values(drawn, batch, expert.w, expert.agent.gamma)[batch.mask]
     best = np.array([one.best for one in found])
     lost = exact.max(axis=1) - exact[np.arange(len(best)), best]
+    theirs = np.take_along_axis(exact, batch.actions[batch.mask][:, None], axis=1)[:, 0]
     clear = np.abs(exact[:, 0] - exact[:, 1]) > 1 / run.settings["kappa"]
     held_out = [(int(row), int(step)) for row, step in zip(*np.nonzero(run.test.mask), strict=True)]
     return {
         "decisions of greedy experts": len(best),
         "the action called best has the higher exact Q": float((lost <= 0).mean()),
+        "the experts' own action has it": float((theirs >= exact.max(axis=1)).mean()),
         "decisions whose values differ by more than 1 / kappa": float(clear.sum()),
         "of these, the action called best has the higher exact Q": float((lost[clear] <= 0).mean()),
         "mean loss of the action called best": float(lost.mean()),
@@ -51,7 +53,9 @@ def measured(folder: Path, patients: int, seed: int = 0) -> dict[str, float]:
 
 
 def _distance(found: Sequence[Why]) -> float:
-    told = (one.log_chances - one.log_chances[one.reference] - one.contributions.sum(axis=1) - one.habit for one in found)
+    told = (
+        one.log_chances - one.log_chances[one.reference] - one.contributions.sum(axis=1) - one.habit for one in found
+    )
     return float(max(np.abs(each).max() for each in told))
 
 

@@ -220,7 +220,7 @@ class PatientsWorld:
 
 
 def action_values(patients: Patients, batch: Batch, w: npt.ArrayLike, gamma: float) -> FloatArray:
-    """Exact Q ``[N, T, 2]`` of both actions at every decision: the largest noise-free return from there on; 0 on padding.
+    """Exact Q ``[N, T, 2]`` of both actions at every decision: the largest noise-free return from there; 0 on padding.
 
     All plans from each decision are followed, of episodes of 20 steps about two seconds for each.
 

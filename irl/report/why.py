@@ -30,7 +30,7 @@ from irl.result.sentences import NO_FINDING, weights_mean_something
 from irl.studies.why import AHEAD, Why
 
 _ACTIONS = 4
-"""Actions of which details are shown: the reference, the one that was taken, and the likeliest others."""
+"""Actions of which details are shown: what was done, the reference, and the likeliest others."""
 _BESIDE = 2
 """Columns of a table on a terminal."""
 _FEATURES = 6
@@ -46,8 +46,7 @@ def report_of_why(result: Result, why: Why) -> Report:
     """One decision, for a terminal."""
     labels = action_labels(result.table, why.actions)
     shown: list[Shown] = [*_sentences(result, why, labels), _chances(why, labels)]
-    columns = _columns(why)
-    others = [a for a in columns if a != why.reference]
+    columns, others = _shown(why), _compared(why)
     meant = weights_mean_something(result.verdict)
     shown += [_contributions(result, why, labels, part, meant) for part in _parts(others)]
     courses = range(min(len(why.features), _FEATURES))
@@ -62,7 +61,7 @@ def report_of_why(result: Result, why: Why) -> Report:
 def most_shown(result: Result, batch: Batch) -> int:
     """How many decisions a page has room for."""
     actions = min(batch.n_actions, _ACTIONS)
-    each = 300 + 20 * batch.n_actions + len(result.features) * actions * (28 + 32 * AHEAD)
+    each = 300 + 20 * batch.n_actions + len(result.features) * actions * (40 + 46 * AHEAD)
     return _CHARACTERS // each
 
 
@@ -92,7 +91,7 @@ def why_section(result: Result, whys: Sequence[Why], held_out: int) -> Section |
         "outcome adds to that, what is predicted, what was done and what followed."
     )
     read = (
-        "Contributions are in log-odds: 0.7 doubles the odds of an action against the one it is compared with, and all "
+        "Contributions are in log-odds, against the likeliest action that was not taken: 0.7 doubles the odds, and all "
         "of them add up. That of an outcome is kappa times its weight times the difference of its discounted sum along "
         "the courses predicted. A course begins with its action and goes on with the plan that serves the weights "
         "best. Intervals (90\N{NO-BREAK SPACE}%) of contributions are those of weights and habit; those of courses are "
@@ -102,15 +101,16 @@ def why_section(result: Result, whys: Sequence[Why], held_out: int) -> Section |
         "What an expert thought, and whether the decision was right. What the outcome model gets wrong is in the "
         "contributions too."
     )
-    counted = f"{len(whys):,} of {held_out:,} held-out decisions are here; cirl why answers for every one."
-    page: tuple[Part, ...] = (*(() if meant else (NO_FINDING,)), explained(shows, read, cannot), chooser, counted)
+    counted = f"All {held_out:,} held-out decisions are here."
+    if len(whys) < held_out:
+        counted = f"{len(whys):,} of {held_out:,} held-out decisions are here; cirl why explains every one."
+    page: tuple[Part, ...] = (*(() if meant else (NO_FINDING,)), chooser, counted, explained(shows, read, cannot))
     return Section("why", "Why this decision", page)
 
 
 def _page(result: Result, why: Why, labels: Sequence[str]) -> tuple[Part, ...]:
     """One decision, for a page: its parts are those of every other."""
-    columns = _columns(why)
-    others = [a for a in columns if a != why.reference]
+    columns, others = _shown(why), _compared(why)
     meant = weights_mean_something(result.verdict)
     outcomes = _contributions(result, why, labels, others, meant)
     parts: list[Part] = [*_sentences(result, why, labels), _chances(why, labels), outcomes]
@@ -121,11 +121,15 @@ def _page(result: Result, why: Why, labels: Sequence[str]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _columns(why: Why) -> list[int]:
-    """Actions of which details are shown, the one that all are compared with first."""
+def _shown(why: Why) -> list[int]:
+    """Actions of which details are shown."""
     likeliest = np.argsort(-why.log_chances, kind="stable").tolist()
-    chosen = list(dict.fromkeys([why.reference, why.taken, *likeliest]))[:_ACTIONS]
-    return [why.reference, *sorted(set(chosen) - {why.reference})]
+    return sorted(list(dict.fromkeys([why.taken, why.reference, *likeliest]))[:_ACTIONS])
+
+
+def _compared(why: Why) -> list[int]:
+    """Those of them that are compared with the reference, what was done first."""
+    return sorted((a for a in _shown(why) if a != why.reference), key=lambda a: a != why.taken)
 
 
 def _parts(columns: Sequence[int]) -> list[Sequence[int]]:
@@ -143,10 +147,8 @@ def _sentences(result: Result, why: Why, labels: Sequence[str]) -> tuple[str, st
         done += f"; it foresees {labels[likeliest]} with {chances[likeliest]}."
     if why.allowed.sum() == 1:
         return done, "Rules left no other action."
-    against = likeliest if taken != likeliest else int(np.argsort(-why.log_chances, kind="stable")[1])
-    by_outcome = why.contributions[taken] - why.contributions[against]
-    habit = float(why.habit[taken] - why.habit[against])
-    terms = {} if result.habits is None else {"habit": habit}
+    by_outcome = why.contributions[taken]
+    terms = {} if result.habits is None else {"habit": float(why.habit[taken])}
     if weights_mean_something(result.verdict):
         read = [j for j, name in enumerate(why.outcomes) if name not in result.uninterpreted]
         first = sorted(read, key=lambda j: -abs(by_outcome[j]))
@@ -159,8 +161,8 @@ def _sentences(result: Result, why: Why, labels: Sequence[str]) -> tuple[str, st
     else:
         terms["outcomes, which are no finding,"] = float(by_outcome.sum())
     said = ", ".join(f"{name} {signed(value, 2)}" for name, value in terms.items())
-    total = signed(habit + float(by_outcome.sum()), 2)
-    return done, f"What tips it, {labels[taken]} against {labels[against]}: {said}; log-odds {total}."
+    total = signed(float(why.log_odds[taken]), 2)
+    return done, f"What tips it, {labels[taken]} against {labels[why.reference]}: {said}; log-odds {total}."
 
 
 def _chances(why: Why, labels: Sequence[str]) -> Table:

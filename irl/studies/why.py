@@ -60,7 +60,7 @@ class Why:
     allowed: BoolArray
     """``[A]`` False where a rule forbade the action."""
     reference: int
-    """The action that all are compared with: the first that is allowed."""
+    """The action that all are compared with: the likeliest of those that were not taken; of a single one, itself."""
     log_chances: FloatArray
     """``[A]`` log-probabilities by the choice model; minus infinity where an action is forbidden."""
     contributions: FloatArray
@@ -193,9 +193,13 @@ def _at_step(agent: SuccessorAgent, posterior: PosteriorResult, batch: Batch, t:
     states = agent.model.encode(batch)[:, t]
     psi, plans = _plans(agent, posterior, states, t)
     allowed = np.ones((n, n_actions), dtype=np.bool_) if batch.allowed is None else batch.allowed[:, t]
-    reference = allowed.argmax(axis=1)
     levels = posterior.contexts.along(batch)[:, t]
     logits, theta = posterior.logits.mean(axis=0), posterior.theta_mean
+    best, which = _best(psi, theta)
+    log_chances = log_softmax(among_allowed(best @ theta + logits[levels].sum(axis=1), allowed), axis=1)
+    others = allowed.copy()
+    others[np.arange(n), batch.actions[:, t]] = allowed.sum(axis=1) == 1
+    reference = np.where(others, log_chances, -np.inf).argmax(axis=1)
 
     def differences(theta: FloatArray, logits: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Contributions ``[n, A, d]`` and habit ``[n, A]``."""
@@ -203,8 +207,6 @@ def _at_step(agent: SuccessorAgent, posterior: PosteriorResult, batch: Batch, t:
         against = reference[:, None]
         return own - np.take_along_axis(own, against[..., None], 1), habit - np.take_along_axis(habit, against, 1)
 
-    best, which = _best(psi, theta)
-    log_chances = log_softmax(among_allowed(best @ theta + logits[levels].sum(axis=1), allowed), axis=1)
     contributions, habit = differences(theta, logits)
     drawn = zip(*posterior.thinned(_DRAWS), strict=True)
     contribution_ends, habit_ends = (

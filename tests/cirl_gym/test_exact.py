@@ -59,7 +59,9 @@ def test_exact_values_of_both_actions():
         for i, start in enumerate(STARTS):
             for first in (0, 1):
                 plans = [(first, *rest) for rest in itertools.product((0, 1), repeat=6)]
-                assert values[i, 0, first] == pytest.approx(max(plain_value(start, p, w, gamma) for p in plans), abs=1e-5)
+                assert values[i, 0, first] == pytest.approx(
+                    max(plain_value(start, p, w, gamma) for p in plans), abs=1e-5
+                )
         # Without noise, what is seen after an action is what its value holds.
         phi = SHORT.feature_map(batch.obs[:, 1:]) @ np.asarray(w, dtype=float)
         taken = np.take_along_axis(values, batch.actions[..., None], axis=2)[..., 0]
