@@ -20,8 +20,8 @@ import tyro
 from semi_synthetic import check_folder
 from tyro.conf import Positional
 
-from irl.commands.explain import command
 from irl.commands.options import ExplainOptions
+from irl.commands.tables import command
 from irl.result.result import Foreseen, HeldOutLikelihood, Result
 
 RIVALS = ("last_action", "boosting", "cloning")

@@ -41,10 +41,10 @@ from cirl_gym.data.rollout import rollout
 from cirl_gym.files import StoredParts, read_json, write_json
 from cirl_gym.outcome_models.fitting import fit_outcome_model
 from cirl_gym.tables.read import prepare_table
+from cirl_gym.tables.weighed import chosen_outcomes, known_signs
 from cirl_gym.types import Float32Array, FloatArray, IntArray, Step
 from irl.checks.metrics import coverage
 from irl.checks.predictors import LastActionTable
-from irl.commands.explain import known_signs
 from irl.commands.options import ModelArguments, TableArguments
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit
@@ -52,7 +52,7 @@ from irl.preferences.choice import KAPPA
 from irl.preferences.inference import plan_pool
 from irl.preferences.likelihood import per_decision, taken_log_probabilities
 from irl.preferences.posterior import TAILS, PosteriorResult, sample_posterior
-from irl.settings import FOLDS, FitConfig, chosen_outcomes
+from irl.settings import FOLDS, FitConfig
 from irl.stages import stages
 from irl.stored_stages import stored_outcome_model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import get_args
@@ -17,10 +17,11 @@ from agents.policies.cloning import CloningConfig
 from agents.ppo_settings import KNOWS_NO_RULES, WorldPPOConfig
 from agents.successor.agent import SuccessorConfig, check_kappa
 from cirl_gym.data.batch import PREVIOUS, PREVIOUS2
-from cirl_gym.data.outcomes import hint, read_outcome
+from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.tables.columns import TableColumns, TableOptions
+from cirl_gym.tables.weighed import chosen_outcomes
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.preferences.inference import PosteriorConfig
@@ -253,48 +254,3 @@ class ExplainConfig:
         for name, sign in self.signs.items():
             if name not in outcomes or sign not in (-1, 1):
                 raise ValueError(f"signs: {name!r} must be an outcome and its sign -1 or +1, got {sign!r}")
-
-
-def _refuse_two_meanings(text: str, features: Sequence[str]) -> None:
-    """Where a column has the very name of an outcome that could be computed of other columns, neither is guessed."""
-    if text not in features:
-        return
-    try:
-        computed = read_outcome(text, ())
-    except ValueError:
-        return
-    if computed.columns != (text,) and set(computed.columns) <= set(features):
-        raise ValueError(
-            f"--outcomes: {text!r} is the name of a column, and can be computed of {', '.join(computed.columns)} as "
-            "well: rename the column"
-        )
-
-
-def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str, ...]:
-    """What of a table is weighed: the features or computed outcomes named, or all features that are not static.
-
-    Returns:
-        Names, those of computed outcomes in their one spelling.
-
-    Raises:
-        ValueError: a name is there twice, no feature nor computed of features, or static.
-    """
-    for text in outcomes:
-        _refuse_two_meanings(text, columns.features)
-    read = [read_outcome(text, columns.features) for text in outcomes]
-    for outcome in read:
-        unknown = [name for name in outcome.columns if name not in columns.features]
-        if unknown:
-            within = "" if unknown[0] == outcome.name else f" (in {outcome.name})"
-            raise ValueError(
-                f"--outcomes: {unknown[0]!r}{within} is not a feature; the features are {', '.join(columns.features)}"
-                + hint(unknown[0])
-            )
-        if outcome.columns and set(outcome.columns) <= set(columns.static):
-            raise ValueError(
-                f"--outcomes: {outcome.name!r} is static; no action changes it, so no decision tells its weight"
-            )
-    names = tuple(outcome.name for outcome in read)
-    if len(set(names)) < len(names):
-        raise ValueError(f"--outcomes: a name is there twice: {', '.join(names)}")
-    return names or columns.outcomes

@@ -88,7 +88,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.commands.compare.command", lambda given: ran.append(("compare", str(given.out))))
     monkeypatch.setattr("irl.commands.why.command", lambda given: ran.append((given.patient, given.step)))
     monkeypatch.setattr("irl.commands.baselines.command", lambda given: ran.append(("baselines", str(given.run))))
-    monkeypatch.setattr("irl.commands.tune.command", lambda given: ran.append(("tune", str(given.out))))
+    monkeypatch.setattr("irl.commands.tune.search_settings", lambda given, *parts: ran.append(("tune", str(given.out))))
     monkeypatch.setattr("cirl_gym.tuning.search.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
     lines = [line for line in commands("cirl") if len(line.split()) > 2]  # not where a command is only named
     lines += [f"cirl demo {shlex.split(line)[2].removeprefix('ARGS=')}" for line in commands("make") if "ARGS" in line]

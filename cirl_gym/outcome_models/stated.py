@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cirl_gym.names import did_you_mean
+
 _NUMBER = r"([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _SIZE = re.compile(rf"^(.+)\s+{_NUMBER}\s+to\s+{_NUMBER}$")
 VERBS: Mapping[str, tuple[float, float]] = {
@@ -95,7 +97,10 @@ def read_effect(text: str, action_names: Sequence[str], outcomes: Sequence[str],
         others = ", ".join(action_names[1:])
         raise ValueError(f"effect {text!r}: effects are of other actions against {name!r}; name one of {others}")
     if outcome not in outcomes:
-        raise ValueError(f"effect {text!r}: {outcome!r} is no outcome nor feature; there are {', '.join(outcomes)}")
+        raise ValueError(
+            f"effect {text!r}: {outcome!r} is no outcome nor feature; there are {', '.join(outcomes)}"
+            + did_you_mean(outcome, outcomes)
+        )
     return StatedEffect(text, spelled[name], outcome, low, high)
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from cirl_gym.data.batch import NONE, PREVIOUS, PREVIOUS2
+from cirl_gym.names import did_you_mean
 from cirl_gym.tables.cells import value_of
 from cirl_gym.tables.sheet import Sheet, listed, refuse
 from cirl_gym.types import BoolArray, IntArray
@@ -129,7 +130,10 @@ def check_known(wanted: Sequence[str], names: Sequence[str]) -> None:
     """A ValueError where a table with columns ``names`` lacks one of those ``wanted``."""
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        raise ValueError(f"the table has no column {listed(unknown)}; its columns are {', '.join(map(repr, names))}")
+        likely = did_you_mean(unknown, names)
+        raise ValueError(
+            f"the table has no column {listed(unknown)}{likely}; its columns are {', '.join(map(repr, names))}"
+        )
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,10 @@ class TableOptions:
         for name, wanted in (("ranges", tuple(self.ranges)), ("lag", self.lag)):
             unknown = [feature for feature in wanted if feature not in features]
             if unknown:
-                raise ValueError(f"{name}: {listed(unknown)} is not among the features {listed(features)}")
+                raise ValueError(
+                    f"{name}: {listed(unknown)} is not among the features {listed(features)}"
+                    + did_you_mean(unknown, features)
+                )
 
 
 def infer_columns(

@@ -7,14 +7,14 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 COMMANDS = {
     "demo": ("DemoOptions", "irl.commands.explain"),
-    "explain": ("ExplainOptions", "irl.commands.explain"),
+    "explain": ("ExplainOptions", "irl.commands.tables"),
     "why": ("WhyOptions", "irl.commands.why"),
-    "tune": ("TuneOptions", "irl.commands.tune"),
+    "tune": ("TuneOptions", "irl.commands.tables"),
     "diagnose": ("DiagnoseOptions", "irl.commands.diagnose"),
     "compare": ("CompareOptions", "irl.commands.compare"),
     "baselines": ("BaselinesOptions", "irl.commands.baselines"),
@@ -23,6 +23,8 @@ COMMANDS = {
 """The options of each command and the module whose ``command`` takes them; it is imported when the command is given."""
 DEBUG = "--debug"
 """Anywhere among the arguments: where an error came from is shown too."""
+VERSION = "--version"
+"""As the first argument: which release this is."""
 NARROW = 40
 """Characters of a line at the least."""
 SHARED = ("TuneOptions", "WhyOptions")
@@ -35,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 2 for bad input; 1 for a fault that nobody foresaw; 130 when interrupted and 143 when terminated.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == [VERSION]:
+        print(f"cirl {metadata.version('cirl-gym')}")
+        return 0
     debug, own = DEBUG in given, [argument for argument in given if argument != DEBUG]
     try:
         # From here on Ctrl-C has its answer, while the rest is still being imported too.
@@ -90,7 +95,7 @@ def _run(arguments: Sequence[str]) -> None:
         kinds,
         prog="cirl",
         description="What were they trading off? Counterfactual inverse reinforcement learning. "
-        f"With {DEBUG}, an error shows where it came from.",
+        f"With {DEBUG}, an error shows where it came from; {VERSION} alone says which release this is.",
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )

@@ -14,13 +14,13 @@ from msgspec.structs import replace as replaced
 from agents.expert import Expert
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
-from cirl_gym.data.habits import ACTIONS_BEFORE, PREVIOUS
-from cirl_gym.data.known import known_names
-from cirl_gym.data.outcomes import changing, read_outcome
+from cirl_gym.data.habits import PREVIOUS
+from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.files import escaped
 from cirl_gym.outcome_models.stated import StatedEffect, read_effect
-from cirl_gym.tables.read import prepare_table
+from cirl_gym.tables.read import PreparedTable
 from irl.commands.options import DemoOptions, ExplainOptions, fit_config
+from irl.commands.prepared import prepared
 from irl.commands.terminal import console
 from irl.evaluation import judged
 from irl.pipeline import Fit, Study, fit, simulate
@@ -30,7 +30,7 @@ from irl.report.section import render, show
 from irl.report.why import most_shown
 from irl.result.result import Result, installed_versions
 from irl.run import Run
-from irl.settings import FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfig, chosen_outcomes
+from irl.settings import FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfig
 from irl.stages import stages
 from irl.stored_stages import identity_of, remove, unfinished
 from irl.studies.why import shown_decisions, why
@@ -38,53 +38,30 @@ from irl.studies.why import shown_decisions, why
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cirl_gym.tables.columns import TableOptions
     from cirl_gym.tables.sheet import Sheet
 
 
-def command(options: DemoOptions | ExplainOptions) -> None:
-    """Run ``cirl demo`` or ``cirl explain``; raises as :func:`demo` and :func:`explain` do."""
-    if isinstance(options, DemoOptions):
-        config = DemoConfig(
-            options.weights, options.kappa, options.episodes, seed=options.seed, expert_habit=options.expert_habit
-        )
-        config = replace(config.quick() if options.quick else config, fit=fit_config(options))
-        if options.fresh:
-            remove(options.out)
-        demo(config, options.out)
-        return
-    chosen = fit_config(options)
-    frame, columns, how = options.columns.read(
-        options.table, [name for name in chosen.habit if name not in ACTIONS_BEFORE]
+def command(options: DemoOptions) -> None:
+    """Run ``cirl demo``; raises as :func:`demo` does."""
+    config = DemoConfig(
+        options.weights, options.kappa, options.episodes, seed=options.seed, expert_habit=options.expert_habit
     )
-    outcomes = chosen_outcomes(columns, options.outcomes)
-    signs = known_signs(outcomes, options.lower_is_better, options.sign)
-    stated = (options.effect, options.enforce_effects)
-    asked = ExplainConfig(columns, how, signs, options.seed, chosen, options.outcomes, *stated)
+    config = replace(config.quick() if options.quick else config, fit=fit_config(options))
     if options.fresh:
         remove(options.out)
-    explain(frame, asked, options.out)
+    demo(config, options.out)
 
 
-def known_signs(outcomes: Sequence[str], lower_is_better: Sequence[str], sign: Sequence[str]) -> dict[str, int]:
-    """What ``--lower-is-better`` and ``--sign`` say, by outcome.
-
-    Raises:
-        ValueError: a name is not an outcome, an entry is not NAME=-1 or NAME=+1, or two entries contradict each other.
-    """
-    entries = [(name, "-1", "--lower-is-better") for name in lower_is_better]
-    for entry in sign:
-        name, found, value = entry.rpartition("=")
-        if not found or value not in ("-1", "1", "+1"):
-            raise ValueError(f"--sign takes NAME=-1 or NAME=+1, got {entry!r}")
-        entries.append((name, value, "--sign"))
-    signs: dict[str, int] = {}
-    for text, value, option in entries:
-        name = read_outcome(text, outcomes).name
-        if name not in outcomes:
-            raise ValueError(f"{option}: {name!r} is not an outcome; the outcomes are {', '.join(outcomes)}")
-        if signs.setdefault(name, int(value)) != int(value):
-            raise ValueError(f"{option}: {name!r} is given two different signs")
-    return signs
+def of_table(options: ExplainOptions, table: PreparedTable, how: TableOptions, signs: Mapping[str, int]) -> None:
+    """Run ``cirl explain`` on a table that was read as ``how`` says; raises as :func:`explain` does."""
+    stated = (options.effect, options.enforce_effects)
+    asked = ExplainConfig(
+        table.report.columns, how, signs, options.seed, fit_config(options), options.outcomes, *stated
+    )
+    if options.fresh:
+        remove(options.out)
+    explain(table, asked, options.out)
 
 
 def demo(config: DemoConfig, out: Path) -> Result:
@@ -113,24 +90,19 @@ def demo(config: DemoConfig, out: Path) -> Result:
     return _written(run, study, found, result, simulated.test, simulated.expert)
 
 
-def explain(frame: pd.DataFrame | Sheet, config: ExplainConfig, out: Path) -> Result:
-    """Recover the preferences behind a table of decisions (from :func:`cirl_gym.tables.sheet.read_table`).
+def explain(frame: pd.DataFrame | Sheet | PreparedTable, config: ExplainConfig, out: Path) -> Result:
+    """Recover the preferences behind a table of decisions (:func:`cirl_gym.tables.files.read_table`, or prepared).
 
     Raises:
         ValueError: the table cannot be used as it is; the message names column, id and row, or the option to give.
         OSError: the folder cannot be written to.
     """
     torch.set_num_threads(1)
-    table = prepare_table(frame, config.columns, config.options, rng=np.random.default_rng([config.seed, 0]))
-    asked_for = (config.outcomes, config.columns.features)
-    table = table.with_lags(changing(*asked_for)).with_known(known_names(*asked_for)).masked(config.fit.forbid)
+    table = frame
+    if not isinstance(table, PreparedTable):
+        table = prepared(table, config.columns, config.options, config.outcomes, config.fit.forbid, config.seed)
     for line in table.report.lines():
         print(escaped(line))
-    if len(set(table.train.groups)) < 2:  # said now, and not after the models are fitted
-        raise ValueError(
-            f"{table.report.episodes.groups} patients are too few: weights are learnt from at least two, and two more "
-            "are held out"
-        )
     outcomes = config.outcomes or tuple(name for name in table.train.features if name not in config.columns.static)
     asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
     splits = (table.train, table.validation, table.test)

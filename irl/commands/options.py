@@ -302,6 +302,18 @@ class ExplainOptions:
     """Folder for result.json, config.json, report.html and the models."""
 
 
+def check_at_once(options: ExplainOptions) -> None:
+    """What can be told of options alone, before the table is read; the settings of the fit check the rest.
+
+    Raises:
+        ValueError: gamma or the seed is out of its range.
+    """
+    if not 0 <= options.gamma <= 1:
+        raise ValueError(f"gamma must lie between 0 and 1, got {options.gamma}")
+    if options.seed < 0:
+        raise ValueError(f"seed must not be negative, got {options.seed}")
+
+
 def fit_config(options: DemoOptions | ExplainOptions) -> FitConfig:
     """From a batch to weights, as the options say.
 

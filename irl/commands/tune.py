@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
-from pathlib import Path
 
-import numpy as np
 import torch
 from rich import box
 from rich.table import Table
 
 from cirl_gym.data.batch import Batch
-from cirl_gym.files import escaped
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
-from cirl_gym.tables.read import prepare_table
 from cirl_gym.tuning.search import Tuning, TuningConfig, shown
 from cirl_gym.tuning.study import tune as search
-from irl.commands.options import TableArguments, TuneOptions
+from irl.commands.options import TuneOptions
 from irl.commands.terminal import console
 from irl.stages import duration, stages
 
 
-def command(options: TuneOptions) -> None:
-    """Search on a table or a batch, print every trial, write ``tuning.json``.
+def search_settings(options: TuneOptions, train: Batch, validation: Batch) -> None:
+    """Search on a table's or a batch's episodes, print every trial, write ``tuning.json``.
 
     Raises:
         ValueError: the data or an option cannot be used, or the study was begun with others.
@@ -39,7 +34,6 @@ def command(options: TuneOptions) -> None:
         start=OutcomeModelConfig(base=not options.alone),
     )
     torch.set_num_threads(1)
-    train, validation = splits(options.data, options.columns, config.seed)
     out = options.out
     out.mkdir(parents=True, exist_ok=True)  # before hours of training
     journal: str | os.PathLike[str] = options.storage or out / "study.journal"
@@ -51,30 +45,6 @@ def command(options: TuneOptions) -> None:
     for line in remarks(found):
         shown_on.print(line, soft_wrap=True)
     shown_on.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(journal)}", soft_wrap=True)
-
-
-def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Batch]:
-    """Training and validation episodes: of a table those that ``cirl explain`` takes with the same seed.
-
-    Of a batch (``.npz``) a tenth of the groups are held out.
-
-    Raises:
-        ValueError: the file cannot be used, or options of a table are given with a batch.
-    """
-    if data.suffix == ".npz":
-        given = [f.name for f in fields(arguments) if getattr(arguments, f.name) != f.default]
-        if given:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise ValueError(f"{data} is a batch, whose columns are known; {options} say how a table is read")
-        parts: tuple[Batch, ...] = Batch.load(data).split(0.1, np.random.default_rng([seed, 0]))
-    else:
-        frame, columns, options_of_table = arguments.read(data)
-        table = prepare_table(frame, columns, options_of_table, rng=np.random.default_rng([seed, 0]))
-        for line in table.report.lines():
-            print(escaped(line))
-        parts = (table.train, table.validation, table.test)
-    horizon = max(part.horizon for part in parts)
-    return parts[0].with_early_ends(horizon), parts[1].with_early_ends(horizon)
 
 
 _WHOLE = ("trial", "state", "error", "time")

@@ -11,7 +11,7 @@ from small_tables import COLUMNS, put, stays
 
 from cirl_gym.tables import TableColumns, TableOptions, episodes
 from cirl_gym.tables.read import from_dataframe
-from irl.settings import chosen_outcomes
+from cirl_gym.tables.weighed import chosen_outcomes
 
 DROP = TableOptions(drop_bad_patients=True)
 

@@ -39,6 +39,7 @@ from irl.commands import explain as commands
 from irl.commands import tune as tune_command
 from irl.commands.cli import main
 from irl.commands.options import TableArguments, TuneOptions
+from irl.commands.prepared import splits
 
 
 def course(tuning):
@@ -359,7 +360,7 @@ class TestCommand:
     def test_a_table_is_split_as_explain_splits_it(self, tiny_tuning, capsys):
         write("table.csv", icu_stays())
         arguments = TableArguments(features=("temperature", "wbc"))
-        found = tune_command.splits(Path("table.csv"), arguments, 3)
+        found = splits(Path("table.csv"), arguments, 3)
         frame, columns, options = arguments.read(Path("table.csv"))
         table = prepare_table(frame, columns, options, rng=np.random.default_rng([3, 0]))
         assert [part.ids for part in found] == [table.train.ids, table.validation.ids]

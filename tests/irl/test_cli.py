@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
 
 import gymnasium as gym
 import pandas as pd
@@ -12,12 +17,14 @@ from tiny_run import icu_stays, make_the_command_line_tiny, refused
 
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.outcome_models.store import load_model
+from cirl_gym.tables.weighed import known_signs
 from cirl_gym.wrappers.learned_reward import load_reward
 from irl.commands.cli import main
-from irl.commands.explain import known_signs
 from irl.commands.options import habit_contexts
 from irl.result.result import Result
 
+ROOT = Path(__file__).parents[2]
+SHIFTS = ("day", "day", "night", "night")
 TWO = ("--features", "temperature", "wbc")
 
 
@@ -126,8 +133,11 @@ def test_columns_that_habits_depend_on_come_beside_the_action_before(asked, defa
 def test_columns_of_habits_are_read_from_the_table_and_are_no_features(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("irl.commands.explain.explain", lambda frame, config, out: asked.append(config))
-    frame = stays(3, 2, 1)
-    table = write(tmp_path / "t.csv", frame.assign(ward=[str(n % 2) for n in range(len(frame))], shift="day"))
+    frame = stays(*[3] * 8)
+    table = write(
+        tmp_path / "t.csv",
+        frame.assign(ward=[str(n % 2) for n in range(len(frame))], shift=[SHIFTS[n % 4] for n in range(len(frame))]),
+    )
     for options in ([], ["--habit", "previous"], ["--habit", "none"]):
         assert main(["explain", str(table), "--features", "x", "y", *options]) == 0
     assert main(["explain", str(table), "--habit", "ward", "shift"]) == 0
@@ -145,6 +155,11 @@ def test_no_habit_stands_alone_and_no_name_twice():
         habit_contexts(("none", "ward"), ())
     with pytest.raises(ValueError, match="--habit: a name is there twice: ward, ward"):
         habit_contexts(("ward", "ward"), ())
+
+
+def test_the_release_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"cirl {metadata.version('cirl-gym')}\n"
 
 
 def test_the_folder_must_be_a_folder(tiny, capsys):
@@ -218,7 +233,10 @@ def test_a_file_that_is_no_table_is_refused(name, content, words, tiny, capsys):
         ([*TWO, "--group", "patient"], "the table has no column 'patient'"),
         (["--features", "temperature", "--habit", "none"], "a trade-off needs two outcomes, got temperature"),
         ([*TWO, "--outcomes", "wbc", "--habit", "none"], "a trade-off needs two outcomes, got wbc; name more by"),
-        ([*TWO, "--outcomes", "wbc", "wcb"], "--outcomes: 'wcb' is not a feature; the features are temperature, wbc"),
+        (
+            [*TWO, "--outcomes", "wbc", "wcb"],
+            "'wcb' is not a feature (did you mean 'wbc'?); the features are temperature",
+        ),
         ([*TWO, "--outcomes", "wbc", "lactate"], "--outcomes: 'lactate' is not a feature"),
         ([*TWO, "--static", "sodium"], "column 'sodium', id '000707', line 5"),
         ([*TWO, "--static", "age"], "the table has no column 'age'"),
@@ -245,6 +263,38 @@ def test_a_file_that_is_no_table_is_refused(name, content, words, tiny, capsys):
 def test_a_wrong_option_of_a_table_is_named(options, message, tiny, capsys):
     table = write(tiny / "table.csv", icu_stays())
     assert message in refused(capsys, "explain", table, *options)
+
+
+HEAVY = ("torch", "stable_baselines3", "sb3_contrib", "emcee", "mici", "arviz_stats", "sklearn", "matplotlib", "optuna")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["explain", "table.csv", "--id", "stay"], "the table has no column 'stay' (did you mean 'stay_id'?)"),
+        (["explain", "table.csv", *TWO, "--outcomes", "wbcc"], "'wbcc' is not a feature (did you mean 'wbc'?)"),
+        (["explain", "table.csv", *TWO, "--gamma", "2"], "gamma must lie between 0 and 1"),
+        (["explain", "table.csv", *TWO, "--valid", "wcb", "0", "1"], "(did you mean 'wbc'?)"),
+        (["tune", "table.csv", "--id", "stay"], "(did you mean 'stay_id'?)"),
+        (["explain", "table.csv", "--nope"], "--nope"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said_before_anything_heavy_is_imported(options, message, tmp_path):
+    write(tmp_path / "table.csv", icu_stays(8))
+    code = "import sys; from irl.commands.cli import main\n"
+    code += "try: status = main(sys.argv[1:])\nexcept SystemExit as left: status = left.code\n"
+    code += f"print('imported', sorted(set({HEAVY}) & set(sys.modules))); sys.exit(status)"
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert "imported []" in ran.stdout
 
 
 def test_ids_007_and_7_are_two_stays(tiny, capsys):
@@ -355,7 +405,7 @@ def test_a_first_look_at_a_table_ends(real, tmp_path, capsys):
 def test_options_of_values_are_taken_by_the_command_line(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr("irl.commands.explain.explain", lambda frame, config, out: asked.append(config.options))
-    path = write(tmp_path / "t.csv", stays(2, 1))
+    path = write(tmp_path / "t.csv", stays(*[4] * 8))
     options = "--actions 0 1 2 --as-written --missing-values -999 unknown --valid x 0.1 200 y -5 inf --max-steps 9"
     assert main(["explain", str(path), *options.split(), "--drop-bad-patients"]) == 0
     (how,) = asked

@@ -34,20 +34,20 @@ from cirl_gym.outcome_models.network_files import read_model_file, write_model_f
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.tables import TableColumns
+from cirl_gym.tables.weighed import chosen_outcomes, known_signs
 from cirl_gym.worlds.tumour import FEATURES as TUMOUR
 from cirl_gym.wrappers.learned_reward import LearnedReward, LinearReward, load_reward
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.compare import command as compare_command
 from irl.commands.diagnose import command as diagnose_command
-from irl.commands.explain import known_signs
 from irl.commands.options import CompareOptions, DiagnoseOptions
 from irl.max_margin.loop import expert_mu, phi_along
 from irl.preferences.identified_set import not_identifiable
 from irl.report.drawing import imagine
 from irl.result.result import Result
 from irl.result.sentences import expectation_sentences, most_understated, per, seen_sentences, weights_mean_something
-from irl.settings import ExplainConfig, FitConfig, chosen_outcomes
+from irl.settings import ExplainConfig, FitConfig
 
 FEATURES = ("temperature", "wbc", "lactate", "heart_rate")
 OUTCOMES = ("Outside(temperature, 36, 38)", "Change(lactate)", "wbc")

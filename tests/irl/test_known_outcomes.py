@@ -10,16 +10,16 @@ from tiny_run import icu_stays, tiny_explain, tiny_fit
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.outcome_models.known import KnowingModel
+from cirl_gym.tables.weighed import chosen_outcomes, known_signs
 from cirl_gym.wrappers.learned_reward import LearnedReward
 from irl.commands import explain as commands
 from irl.commands.diagnose import command as diagnose_command
-from irl.commands.explain import known_signs
 from irl.commands.options import DiagnoseOptions
 from irl.max_margin.loop import phi_along
 from irl.result.result import Result
 from irl.result.sentences import expectation_sentences, per, seen_sentences
 from irl.run import Run
-from irl.settings import ExplainConfig, FitConfig, chosen_outcomes
+from irl.settings import ExplainConfig, FitConfig
 
 FEATURES = ("temperature", "wbc", "lactate")
 OUTCOMES = ("Given(1)", "wbc", "Switched()")
