@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from cirl_gym.tables.separators import REPAIRS, separator_of, told, with_decimal_points
+
 LINE = "line"
 """Name of the index of a table that came from a CSV file: its numbers are lines of the file, the header is line 1."""
 ROW = "row"
@@ -19,7 +21,10 @@ ROW = "row"
 
 
 def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a ``.csv``, ``.csv.gz`` or ``.parquet`` file, or a folder of Parquet parts in the order of their names.
+    """Read a ``.csv``, ``.tsv`` or ``.parquet`` file, or a folder of Parquet parts in the order of their names.
+
+    Text files may be gzipped, and their fields separated by commas, semicolons or tabs; with the last two, numbers may
+    have decimal commas (:mod:`~cirl_gym.tables.separators`), which the account says.
 
     Every cell of a CSV file stays the text that it is in the file ("007", "12.0" and the empty text among them), so
     that no id is rounded or merged. The frame's index holds the number of the line (CSV, header = line 1) or of the
@@ -37,10 +42,10 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
         frame = _read_parts(path)
     elif name.endswith((".parquet", ".pq")):
         frame = _read_parquet(path)
-    elif name.endswith((".csv", ".csv.gz")):
+    elif name.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
         frame = _read_csv(path)
     else:
-        raise ValueError(f"{path}: tables are read from .csv, .csv.gz and .parquet files")
+        raise ValueError(f"{path}: tables are read from .csv, .tsv, .csv.gz, .tsv.gz and .parquet files")
     if frame.empty:
         raise ValueError(f"{path}: there is a header, but not one row below it")
     return frame
@@ -51,17 +56,21 @@ def _read_csv(path: Path) -> pd.DataFrame:
     if not text.strip():
         raise ValueError(f"{path}: the file is empty")
     # strict: a quote that is never closed is a file cut off in the middle, not a field that swallows the rest.
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    mark, before = separator_of(text)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark)
     header: list[str] | None = None
     records, lines, line = [], [], 1
     try:
         for record in reader:
-            if not record or (header is None and [cell.strip() for cell in record] == ["sep=", ""]):
+            if not record or line <= before:
                 pass  # a line without a single character holds nothing, and one of Excel's says what separates fields
             elif header is None:
                 header = [name.strip() for name in record]
-                if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-                    raise ValueError(f"{path}: the fields must be separated by commas; the first line is {record[0]!r}")
+                if len(header) == 1 and "|" in header[0]:
+                    raise ValueError(
+                        f"{path}: the fields must be separated by commas, semicolons or tabs; the first line is "
+                        f"{record[0]!r}"
+                    )
                 check_names(header, str(path))
             elif len(record) != len(header):
                 raise ValueError(f"{path}, line {line}: {len(record)} fields, but the header has {len(header)}")
@@ -74,7 +83,11 @@ def _read_csv(path: Path) -> pd.DataFrame:
     if header is None:
         raise ValueError(f"{path}: the file is empty")
     index = pd.Index(lines, name=LINE, dtype="int64")
-    return pd.DataFrame(records, columns=pd.Index(header), index=index, dtype=object)
+    frame, changed = pd.DataFrame(records, columns=pd.Index(header), index=index, dtype=object), ()
+    if mark != ",":
+        frame, changed = with_decimal_points(frame)
+    frame.attrs[REPAIRS] = told(mark, changed)
+    return frame
 
 
 def _decode(path: Path) -> str:

@@ -32,6 +32,7 @@ from cirl_gym.tables.doubts import (
 )
 from cirl_gym.tables.episodes import CutEpisodes, FeatureCounts, cut_episodes, fill, lag_features
 from cirl_gym.tables.rows import check_static, limit_ranges, merge_duplicates, parse_rows, sort_rows
+from cirl_gym.tables.separators import REPAIRS
 from cirl_gym.tables.sheet import BadRows, Sheet
 from cirl_gym.tables.spellings import alike
 from cirl_gym.types import BoolArray
@@ -279,7 +280,7 @@ def _accounted(
         contexts=(),
         warnings=tuple(warnings),
         steps=episodes.steps,
-        repairs=(*parsed.repairs, *episodes.repairs),
+        repairs=(*sheet.frame.attrs.get(REPAIRS, ()), *parsed.repairs, *episodes.repairs),
         left_out=tuple(sorted(left_out.patients)),
     )
 

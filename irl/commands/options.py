@@ -53,7 +53,7 @@ class TableArguments:
     as_written: bool = False
     """Take ids, actions and levels of habits as they are written: "1" and "1.0", "Yes" and "yes" are different."""
     missing_values: tuple[str, ...] = ()
-    """What stands for a missing reading, as in --missing-values -999 unknown."""
+    """The table's own marks for a missing reading, numbers or texts, as in --missing-values -999 unknown."""
     valid: tuple[tuple[str, float, float], ...] = ()
     """NAME LOW HIGH, once for each feature: readings outside are counted and taken out, never clipped."""
     drop_bad_patients: bool = False
@@ -260,7 +260,7 @@ class ExplainOptions:
     """
 
     table: Positional[Path]
-    """CSV, gzipped CSV or Parquet file."""
+    """CSV (fields separated by commas, semicolons or tabs), gzipped CSV or Parquet file."""
     columns: OmitArgPrefixes[TableArguments] = field(default_factory=TableArguments)
     """How the table is read."""
     outcomes: tuple[str, ...] = ()

@@ -164,7 +164,7 @@ def test_several_action_columns_are_given_and_one_stays_a_name() -> None:
         (b"stay_id,bin,x, x\n1,0,2,3\n", "two columns have the name 'x' (3 and 4)"),
         (b",stay_id\n0,1\n", "column 1 has no name (pandas writes its index so; index=False leaves it out)"),
         (b"stay_id,\n0,1\n", "column 2 has no name"),
-        (b"stay_id;bin;x\n1;0;2\n", "the fields must be separated by commas; the first line is 'stay_id;bin;x'"),
+        (b"stay_id;bin;x\n1;0\n", "line 2: 2 fields, but the header has 3"),
         (b"stay_id,bin\n1,0\n1\n", "line 3: 1 fields, but the header has 2"),
         (b"stay_id,bin\n1,0\n1,2,3\n", "line 3: 3 fields, but the header has 2"),
         (b'stay_id,bin\n1,0\n1,"2\n3,4\n', "line 3: not a line of a CSV file"),

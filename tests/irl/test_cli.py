@@ -212,7 +212,7 @@ def test_a_last_row_or_an_action_that_breaks_the_rules_is_named(tiny, capsys):
         ("empty.csv", "", ["empty.csv", "the file is empty"]),
         ("header.csv", "stay_id,bin,a\n", ["header.csv", "not one row"]),
         ("ragged.csv", "stay_id,bin,a\n1,2\n", ["ragged.csv, line 2", "2 fields, but the header has 3"]),
-        ("table.xlsx", "", ["table.xlsx", ".csv, .csv.gz and .parquet"]),
+        ("table.xlsx", "", ["table.xlsx", ".csv, .tsv, .csv.gz, .tsv.gz and .parquet"]),
         (None, "", ["absent.csv: there is no such file"]),
     ],
 )
