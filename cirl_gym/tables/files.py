@@ -83,10 +83,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
     if header is None:
         raise ValueError(f"{path}: the file is empty")
     index = pd.Index(lines, name=LINE, dtype="int64")
-    frame, changed = pd.DataFrame(records, columns=pd.Index(header), index=index, dtype=object), ()
+    frame = pd.DataFrame(records, columns=pd.Index(header), index=index, dtype=object)
     if mark != ",":
         frame, changed = with_decimal_points(frame)
-    frame.attrs[REPAIRS] = told(mark, changed)
+        frame.attrs[REPAIRS] = told(mark, changed)
     return frame
 
 

@@ -59,8 +59,6 @@ def with_decimal_points(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, .
 
 
 def told(mark: str, changed: Sequence[str]) -> tuple[str, ...]:
-    """What the account says of a file whose fields are separated by ``mark``; nothing if all is as usual."""
-    if mark == ",":
-        return ()
+    """What the account says of a file whose fields are separated by ``mark``, no comma."""
     commas = f", and decimal commas read as points in {', '.join(map(repr, changed))}" if changed else ""
     return (f"fields separated by {SEPARATORS[mark]}{commas}",)

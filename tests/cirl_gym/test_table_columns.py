@@ -189,7 +189,7 @@ def test_a_file_that_is_absent_of_another_kind_or_empty_is_refused(tmp_path: Pat
     with pytest.raises(ValueError, match="a folder without Parquet files"):
         read_table(tmp_path)
     (tmp_path / "table.xlsx").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"tables are read from \.csv, \.csv\.gz and \.parquet files"):
+    with pytest.raises(ValueError, match=r"tables are read from \.csv, \.tsv, \.csv\.gz, \.tsv\.gz and"):
         read_table(tmp_path / "table.xlsx")
     stays(1).iloc[:0].to_parquet(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="not one row"):
