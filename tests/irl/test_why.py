@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from explained_decisions import measured
 from msgspec import structs
 from shown import printed
 from tiny_run import refused, tiny_demo, tiny_fit
@@ -157,6 +158,16 @@ def test_decisions_that_fit_are_evenly_spread(run):
     assert whys.shown_decisions(batch, 6)[:2] == [(0, 0), (0, last)]
 
 
+@pytest.mark.slow
+def test_what_is_called_best_is_better_in_the_simulator(tmp_path):
+    assert main(["demo", "--quick", "--out", str(tmp_path)]) == 0
+    found = measured(tmp_path, 30)
+    assert found["the action called best has the higher exact Q"] >= 0.94
+    assert found["of these, the action called best has the higher exact Q"] >= 0.99
+    assert found["largest distance from the log-odds, held out"] <= 1e-6
+    assert found["held-out decisions"] >= 3000
+
+
 @pytest.mark.parametrize("verdict", ["nothing beyond habit", "not identifiable"])
 def test_where_weights_mean_nothing_that_is_said_first_and_outcomes_are_folded_away(run, explained, verdict):
     result = structs.replace(run.result, verdict=verdict)
@@ -191,7 +202,7 @@ def test_the_page_holds_every_choice_and_runs_its_own_script_alone(run, demo_run
     assert f"script-src 'sha256-{digest}'" in page
     # The first choice is shown as it stands, and has as many places for texts as there are texts.
     chosen = page.split('<div class="chosen"')[1].split('<script type="application/json">')[0]
-    places = len(re.findall(r"<p>|<td>|data-slot=", chosen)) + len(re.findall(r'(?<=</th>)<th scope="col">', chosen))
+    places = len(re.findall(r"<p[ >]|<td>|data-slot=", chosen)) + len(re.findall(r'(?<=</th>)<th scope="col">', chosen))
     assert places == len(data["slots"][0])
 
 

@@ -6,9 +6,9 @@ the exact Q of both actions in the simulator (all plans are tried). Beside the s
 which the two values differ by more than 1 / kappa, how much is lost on average, and how far contributions are from
 adding up to the log-odds of these decisions and of all that the run held out.
 
-    python benchmarks/why.py RUN [--patients 40] [--seed 0]
+    python benchmarks/explained_decisions.py [RUN] [--patients 40] [--seed 0]
 
-RUN is the folder of cirl demo.
+RUN is a folder of cirl demo; without it a demo is run first. About three seconds a patient.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
 from cirl_gym.data.rollout import rollout
 from cirl_gym.worlds.exact import Patients, PatientsWorld, action_values
+from irl.commands.explain import demo
 from irl.run import Run
+from irl.settings import DemoConfig
 from irl.studies.why import Why, why
 
 
@@ -62,13 +65,16 @@ def _distance(found: Sequence[Why]) -> float:
 def main() -> None:
     """Print the figures of a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--patients", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    for name, value in measured(given.run, given.patients, given.seed).items():
-        print(f"{name}: {value:.6g}")
+    with TemporaryDirectory() as folder:
+        if given.run is None:
+            demo(DemoConfig(), Path(folder))
+        for name, value in measured(given.run or Path(folder), given.patients, given.seed).items():
+            print(f"{name}: {value:.6g}")
 
 
 if __name__ == "__main__":
