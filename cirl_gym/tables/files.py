@@ -132,8 +132,11 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         names = parquet.read_schema(path).names
         check_names([name for name in names if not name.startswith("__index_level_")], str(path))
+        parquet.read_table(path).validate(
+            full=True
+        )  # texts that are no UTF-8 are else found out cell by cell, or never
         frame = _typed_frame(path)
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise ValueError(f"{path}: not a whole Parquet file ({error})") from error
     frame = with_index(frame, str(path))
     check_names(list(frame.columns), str(path))
@@ -150,13 +153,18 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def _typed_frame(path: Path) -> pd.DataFrame:
     from pyarrow import ArrowException, parquet
 
-    try:
+    def typed(source: Path | io.BytesIO) -> pd.DataFrame:
         # Nullable types: with the default ones a column of whole numbers with a gap would become floating point.
-        return pd.read_parquet(path, engine="pyarrow", dtype_backend="numpy_nullable")
+        return pd.read_parquet(source, engine="pyarrow", dtype_backend="numpy_nullable")
+
+    try:
+        return typed(path)
     except (OSError, ArrowException):
         raise
     except Exception:  # what pandas noted beside the columns is of another table: the columns speak for themselves
-        frame: pd.DataFrame = parquet.read_table(path).to_pandas(ignore_metadata=True)
+        bare = io.BytesIO()
+        parquet.write_table(parquet.read_table(path).replace_schema_metadata(None), bare)
+        frame = typed(bare)
         return frame.drop(columns=[name for name in frame.columns if str(name).startswith("__index_level_")])
 
 

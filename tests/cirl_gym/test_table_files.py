@@ -86,6 +86,25 @@ def test_stale_notes_of_pandas_do_not_hide_the_columns(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("notes", ["no json", "[]", '{"index_columns": ["gone"]}'])
+def test_notes_of_pandas_that_cannot_be_read_change_neither_columns_nor_their_types(notes: str, tmp_path: Path) -> None:
+    frame = stays(3, 2).reset_index(drop=True)
+    frame["x"] = pd.array([1, None, 3, 4, 5, 6, 7], dtype="Int64")
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({"pandas": notes})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.parquet")
+    assert str(read["x"].dtype) == "Int64"
+    assert from_dataframe(read, COLUMNS)[0] == from_dataframe(frame, COLUMNS)[0]
+
+
+def test_a_text_that_is_no_utf_8_is_a_file_that_is_not_whole(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pa.table({"x": ["first", "second"], "y": [1, 2]}), path, compression="none")
+    path.write_bytes(path.read_bytes().replace(b"second", b"sec\xffnd"))
+    with pytest.raises(ValueError, match=r"t\.parquet: not a whole Parquet file"):
+        read_table(path)
+
+
 def test_a_nullable_column_is_as_pandas_has_it(tmp_path: Path) -> None:
     frame = stays(3, 2).reset_index(drop=True)
     frame["x"] = pd.array([1, None, 3, 4, 5, 6, 7], dtype="Int64")
