@@ -132,9 +132,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         names = parquet.read_schema(path).names
         check_names([name for name in names if not name.startswith("__index_level_")], str(path))
-        parquet.read_table(path).validate(
-            full=True
-        )  # texts that are no UTF-8 are else found out cell by cell, or never
+        # Texts that are no UTF-8 would else be found out only when a cell is looked at.
+        parquet.read_table(path).validate(full=True)
         frame = _typed_frame(path)
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise ValueError(f"{path}: not a whole Parquet file ({error})") from error

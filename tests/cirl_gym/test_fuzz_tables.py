@@ -41,8 +41,9 @@ def test_a_seed_makes_one_table(tmp_path: Path) -> None:
 
 
 def accepted(folder: Path) -> tuple[PreparedTable, int]:
-    """The first table of shuffled rows that is accepted, and its seed."""
-    for seed in range(2000):
+    """The first table of which nothing but the order of rows was changed, and its seed."""
+    first = sorted(MUTATIONS).index("shuffled rows")
+    for seed in range(first, 2000, len(MUTATIONS)):
         table = make_table(seed)
         if table.kinds == ["shuffled rows"]:
             return read(write_table(table, folder), table, seed), seed
