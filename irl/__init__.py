@@ -7,6 +7,17 @@ below are loaded when they are first used: importing this package loads neither 
 
 from cirl_gym.lazy import attach
 
+try:
+    from agents import SOLVERS as _SOLVERS  # noqa: F401
+except ImportError as error:  # openai-agents calls its package so too
+    from importlib.util import find_spec
+
+    _found = getattr(find_spec("agents"), "origin", None)
+    raise ImportError(
+        f"cirl-gym's package 'agents' is hidden by another of that name, which Python finds first ({_found}); "
+        "openai-agents has one: install the two into environments of their own"
+    ) from error
+
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
