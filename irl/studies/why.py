@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
@@ -189,9 +190,40 @@ def why(
 
 def _at_step(agent: SuccessorAgent, posterior: PosteriorResult, batch: Batch, t: int) -> list[Why]:
     """Of the decisions at one step of all episodes, which last so long."""
-    n, n_actions, phi = len(batch), batch.n_actions, agent.feature_map
-    states = agent.model.encode(batch)[:, t]
+    phi, states = agent.feature_map, agent.model.encode(batch)[:, t]
     psi, plans = _plans(agent, posterior, states, t)
+    which, terms = _terms(posterior, batch, t, psi)
+    # What is known of the action alone is no observation.
+    seen = phi.read or tuple(name for name in phi.of if read_outcome(name, (name,)).columns)
+    columns = [phi.of.index(name) for name in seen]
+    steps = plans[which, np.arange(len(batch))[:, None], np.arange(batch.n_actions)][..., :AHEAD]
+    courses, course_ends, lasting = _courses(agent.model, states, steps, columns)
+    ends = np.minimum(t + steps.shape[-1], batch.lengths)
+    return [
+        Why(
+            episode=batch.ids[i],
+            patient=batch.groups[i],
+            step=t,
+            actions=batch.action_names,
+            outcomes=phi.features,
+            features=seen,
+            courses=courses[i],
+            course_ends=course_ends[:, i],
+            lasting=lasting[i],
+            now=batch.obs[i, t, columns].astype(np.float64),
+            done=batch.actions[i, t:end],
+            followed=batch.obs[i, t + 1 : end + 1][:, columns].astype(np.float64),
+            **{name: values[i] for name, values in terms.items()},
+        )
+        for i, end in enumerate(ends)
+    ]
+
+
+def _terms(posterior: PosteriorResult, batch: Batch, t: int, psi: FloatArray) -> tuple[IntArray, dict[str, Any]]:
+    """Which plans ``[n, A]`` of psi ``[J, n, A, d]`` the posterior mean makes best; and by their names the fields of
+    :class:`Why` that add up, each ``[n, ..]``.
+    """
+    n, n_actions = len(batch), batch.n_actions
     allowed = np.ones((n, n_actions), dtype=np.bool_) if batch.allowed is None else batch.allowed[:, t]
     levels = posterior.contexts.along(batch)[:, t]
     logits, theta = posterior.logits.mean(axis=0), posterior.theta_mean
@@ -208,42 +240,17 @@ def _at_step(agent: SuccessorAgent, posterior: PosteriorResult, batch: Batch, t:
         return own - np.take_along_axis(own, against[..., None], 1), habit - np.take_along_axis(habit, against, 1)
 
     contributions, habit = differences(theta, logits)
-    drawn = zip(*posterior.thinned(_DRAWS), strict=True)
-    contribution_ends, habit_ends = (
-        np.quantile(np.stack(values), _TAILS, axis=0)
-        for values in zip(*(differences(*draw) for draw in drawn), strict=True)
-    )
-    # What is known of the action alone is no observation.
-    seen = phi.read or [name for name in phi.of if read_outcome(name, (name,)).columns]
-    columns = [phi.of.index(name) for name in seen]
-    steps = plans[which, np.arange(n)[:, None], np.arange(n_actions)][..., :AHEAD]
-    courses, course_ends, lasting = _courses(agent.model, states, steps, columns)
-    found = []
-    for i in range(n):
-        end = min(t + steps.shape[-1], int(batch.lengths[i]))
-        one = Why(
-            episode=batch.ids[i],
-            patient=batch.groups[i],
-            step=t,
-            actions=batch.action_names,
-            outcomes=phi.features,
-            features=tuple(seen),
-            allowed=allowed[i],
-            reference=int(reference[i]),
-            log_chances=log_chances[i],
-            contributions=contributions[i],
-            contribution_ends=contribution_ends[:, i],
-            habit=habit[i],
-            habit_ends=habit_ends[:, i],
-            courses=courses[i],
-            course_ends=course_ends[:, i],
-            lasting=lasting[i],
-            now=batch.obs[i, t, columns].astype(np.float64),
-            done=batch.actions[i, t:end],
-            followed=batch.obs[i, t + 1 : end + 1][:, columns].astype(np.float64),
-        )
-        found.append(one)
-    return found
+    drawn = zip(*(differences(*draw) for draw in zip(*posterior.thinned(_DRAWS), strict=True)), strict=True)
+    ends = [np.moveaxis(np.quantile(np.stack(values), _TAILS, axis=0), 0, 1) for values in drawn]
+    return which, {
+        "allowed": allowed,
+        "reference": reference.tolist(),
+        "log_chances": log_chances,
+        "contributions": contributions,
+        "contribution_ends": ends[0],
+        "habit": habit,
+        "habit_ends": ends[1],
+    }
 
 
 def _plans(
