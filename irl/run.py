@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class Run:
 
         Args:
             folder: made if it does not exist.
-            settings: content of ``config.json``, in JSON's own types.
+            settings: content of ``config.json``, in JSON's own types; the day is added.
 
         Raises:
             OSError: the folder cannot be written to.
@@ -76,7 +77,8 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
-        write_json(folder / "config.json", settings)
+        # The day stands here and not in the result, which is the same for the same seed.
+        write_json(folder / "config.json", {**settings, "date": date.today().isoformat()})
         return cls(folder)
 
     def write(self, result: Result, page: str, found: Fit, train: Batch, test: Batch, expert: Expert | None) -> None:
@@ -123,6 +125,11 @@ class Run:
             if not isinstance(settings, dict) or settings.get("command") not in ("demo", "explain"):
                 raise ValueError(f"{self.folder / 'config.json'} is not the configuration of cirl demo or cirl explain")
             return settings
+
+    @property
+    def date(self) -> str:
+        """The day on which the run began, as ``2026-01-31``; empty for a run of an earlier version."""
+        return str(self.settings.get("date", ""))
 
     @property
     def simulated(self) -> bool:

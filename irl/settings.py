@@ -235,6 +235,8 @@ class ExplainConfig:
     """What is known of effects (:mod:`cirl_gym.outcome_models.stated`)."""
     enforce_effects: bool = False
     """Whether the outcome model is held to them; if not, a contradiction is only said."""
+    file: str = ""
+    """Name of the table's file, without its folder; empty where it comes from none."""
 
     def __post_init__(self) -> None:
         outcomes = chosen_outcomes(self.columns, self.outcomes)

@@ -160,12 +160,16 @@ class TableReport:
         return (*self.warnings, *filled, *(counts.warning for counts in self.taken if counts.warning))
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain dictionaries, lists, texts and numbers, with all warnings."""
-        told = asdict(self) | {"warnings": self.all_warnings}
+        """The same as plain dictionaries, lists, texts and numbers, with all warnings, and its sentences."""
+        told = asdict(self) | {"warnings": self.all_warnings, "account": self.account()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
     def lines(self) -> list[str]:
-        """The account in sentences, for a terminal; what did not occur is not mentioned."""
+        """The account in sentences and the warnings, for a terminal."""
+        return [*self.account(), *(f"warning: {text}" for text in self.all_warnings)]
+
+    def account(self) -> list[str]:
+        """The account in sentences; what did not occur is not mentioned."""
         rows, episodes, columns = self.rows, self.episodes, self.columns
         owner = f", group {columns.group}" if columns.group else ""
         fixed = f" (static: {', '.join(columns.static)})" if columns.static else ""
@@ -214,9 +218,8 @@ class TableReport:
                     f"{f.name}: {f.empty} empty{outside}; {f.carried} carried forward, {f.filled} filled by the median "
                     f"({f.filled_share:.0%} of rows)"
                 )
-        lines += [
+        return lines + [
             f"{before(name)!r} added, {name} as it was one row earlier (on the first row as it is there), so that its "
             "change can be weighed"
             for name in self.before
         ]
-        return lines + [f"warning: {text}" for text in self.all_warnings]

@@ -57,7 +57,14 @@ def of_table(options: ExplainOptions, table: PreparedTable, how: TableOptions, s
     """Run ``cirl explain`` on a table that was read as ``how`` says; raises as :func:`explain` does."""
     stated = (options.effect, options.enforce_effects)
     asked = ExplainConfig(
-        table.report.columns, how, signs, options.seed, fit_config(options), options.outcomes, *stated
+        table.report.columns,
+        how,
+        signs,
+        options.seed,
+        fit_config(options),
+        options.outcomes,
+        *stated,
+        options.table.name,
     )
     if options.fresh:
         remove(options.out)
@@ -179,7 +186,7 @@ def _written(run: Run, study: Study, found: Fit, result: Result, test: Batch, ex
     what_if = imagine(found.model.model, test, outcomes=found.feature_map.read or seen)
     decisions = shown_decisions(test, most_shown(result, test))
     whys = why(found.agent, found.posterior, test, decisions)
-    page = render(report_of(result, what_if, whys=whys, held_out=test.n_steps))
+    page = render(report_of(result, what_if, whys=whys, held_out=test.n_steps, date=run.date))
     run.write(result, page, found, study.train, test, expert)
     remove(run.folder)
     show(report_of(result, folder=run.folder), console())

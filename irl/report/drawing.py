@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.types import FloatArray
-from irl.report.section import percent, signed
+from irl.report.section import MINUS, percent, signed, typeset
 from irl.result.effects import Effect
 from irl.result.result import Accuracy, AgreementOverTime, HeldOutLikelihood, Result
 
@@ -33,6 +33,10 @@ BLUE, ORANGE, BAND, GREY = COLOURS[0], COLOURS[1], "#C9DDEC", "#666666"
 WIDTH = 6.0
 """Inches; an SVG unit is 1/72 of one. Narrow, so that the text is still readable when a phone shrinks the picture."""
 ALONE = "preferences alone (CIRL)"
+CORNERS = 3
+"""A radar needs as many."""
+_NEARLY = 0.01
+"""So near to an end of what signs allow, a weight is at it."""
 FONT = "DejaVu Sans"
 """Comes with matplotlib and is wide: what fits when measured with it fits in a reader's other fonts."""
 
@@ -112,13 +116,31 @@ def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequenc
     )
 
 
-def fold_name(name: str, width: int, lines: int = 2) -> str:
-    """A name broken at blanks and underscores into a few short lines; what is too long ends in an ellipsis."""
-    parts = textwrap.wrap(printable(name).replace("_", "_ "), width, break_long_words=True)
+def fold_name(name: str, width: int, lines: int = 3) -> str:
+    """A name broken at blanks and underscores into a few short lines; of one that is too long the last words are left
+    out, with an ellipsis. Only a single word of more than twice the width is broken itself.
+    """
+    text = printable(name).replace("_", "_ ")
+    words = [
+        part for word in text.split() for part in (textwrap.wrap(word, width) if len(word) > 2 * width else [word])
+    ]
+    parts = textwrap.wrap(" ".join(words), width, break_long_words=False, break_on_hyphens=False)
     folded = [part.replace("_ ", "_") for part in parts] or [""]
-    if len(folded) > lines:
-        folded = [*folded[: lines - 1], folded[lines - 1][: width - 1].rstrip() + "…"]
-    return "\n".join(folded)
+    return "\n".join(folded if len(folded) <= lines else [*folded[:lines][:-1], f"{folded[lines - 1]} …"])
+
+
+def left_open(result: Result) -> frozenset[str]:
+    """Features of which average outcomes allow any weight that the known signs do."""
+    signs = result.config.get("signs") or {}
+    if not isinstance(signs, Mapping):
+        signs = dict(zip(result.features, signs, strict=True))
+    found = set()
+    for name, (low, high) in result.identified_set.ranges.items():
+        sign = signs.get(name, 0)
+        least, most = (0.0 if sign > 0 else -1.0), (0.0 if sign < 0 else 1.0)
+        if low <= least + _NEARLY and high >= most - _NEARLY:
+            found.add(name)
+    return frozenset(found)
 
 
 def printable(text: str) -> str:
@@ -132,7 +154,7 @@ def svg(
     height: float,
     draw: Callable[..., None],
     *,
-    grid: Literal["x", "y"] = "y",
+    grid: Literal["x", "y", "both"] = "y",
     shape: tuple[int, int] = (1, 1),
     **layout: Any,
 ) -> str:
@@ -151,7 +173,8 @@ def svg(
         panels: list[Axes] = list(figure.subplots(*shape, squeeze=False, **layout).ravel())
         draw(*panels)
         for axes in panels:
-            axes.spines[["top", "right"]].set_visible(False)
+            for side in {"top", "right"} & set(axes.spines):
+                axes.spines[side].set_visible(False)
             axes.grid(axis=grid, color="#E3E3E3", lw=0.7)
             axes.set_axisbelow(True)
         handles, labels = panels[0].get_legend_handles_labels()
@@ -161,7 +184,7 @@ def svg(
             figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, frameon=False)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return _inline(text.getvalue(), name, printable(label))
+    return _inline(text.getvalue(), name, typeset(label))
 
 
 def _inline(document: str, name: str, label: str) -> str:
@@ -187,21 +210,24 @@ def weights_svg(result: Result) -> str:
     """Weights that may be read, their 90 % intervals, identified set, and the truth where it is known."""
     place = [i for i, name in enumerate(result.features) if name not in result.uninterpreted]
     names, weights = [result.features[i] for i in place], [result.weights[i] for i in place]
+    allowed, folded = left_open(result), [fold_name(result.features[i], 24) for i in place]
 
     def draw(axes: Axes) -> None:
         rows = np.arange(len(names))
         for row, name in enumerate(names):
             low, high = result.identified_set.ranges[name]
-            axes.barh(row, high - low, left=low, height=0.56, color=BAND, label="explains equally well")
+            if name not in allowed:
+                axes.barh(row, high - low, left=low, height=0.56, color=BAND, label="average outcomes allow")
             axes.plot(result.intervals[name], [row, row], color=BLUE, lw=2.5, label="90 % interval")
         axes.plot(weights, rows, "o", color=BLUE, ms=7, label="weight")
         truth = [result.true_weights[i] for i in place] if result.true_weights else []
         if truth:
             axes.plot(truth, rows, "D", ms=9, mec=ORANGE, mfc="none", mew=1.8, label="truth")
         axes.axvline(0, color="black", lw=0.8)
-        axes.set_yticks(rows, [fold_name(name, 24) for name in names])
+        axes.set_yticks(rows, folded)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        spans = [found[name] for found in (result.intervals, result.identified_set.ranges) for name in names]
+        spans = [result.intervals[name] for name in names]
+        spans += [result.identified_set.ranges[name] for name in names if name not in allowed]
         ends = [0.0, *weights, *truth, *(end for span in spans for end in span)]
         pad = 0.05 * (max(ends) - min(ends))
         axes.set_xlim(min(ends) - pad, max(ends) + pad)
@@ -211,7 +237,41 @@ def weights_svg(result: Result) -> str:
         f"{name} {weight:.2f} ({result.intervals[name][0]:.2f} to {result.intervals[name][1]:.2f})"
         for name, weight in zip(names, weights, strict=True)
     )
-    return svg("weights", label, 1.0 + 0.42 * len(names), draw, grid="x")
+    height = sum(0.42 if name.count("\n") < 2 else 0.6 for name in folded)
+    return svg("weights", label, 1.0 + height, draw, grid="x")
+
+
+def radar_svg(result: Result) -> str:
+    """Sizes of the weights that may be read, with 90 % intervals, around a circle (paper, figure 4)."""
+    place = [i for i, name in enumerate(result.features) if name not in result.uninterpreted]
+    names = [result.features[i] for i in place]
+    sizes = np.array([abs(result.weights[i]) for i in place])
+    ends = np.array([result.intervals[name] for name in names])
+    # Of an interval that holds 0, the sizes go from 0 to the farther end.
+    inner = np.where(ends[:, 0] * ends[:, 1] <= 0, 0.0, np.abs(ends).min(axis=1))
+    outer = np.abs(ends).max(axis=1)
+    angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
+
+    def closed(values: FloatArray) -> FloatArray:
+        return np.append(values, values[0])
+
+    def draw(axes: Any) -> None:
+        axes.set_theta_offset(np.pi / 2)
+        axes.set_theta_direction(-1)
+        axes.fill_between(closed(angles), closed(inner), closed(outer), color=BAND, label="90 % interval")
+        axes.plot(closed(angles), closed(sizes), "-o", color=BLUE, ms=5, label="size of the weight")
+        signs = ["±" if low * high <= 0 else MINUS if high < 0 else "+" for low, high in ends]
+        axes.set_xticks(angles, [f"{fold_name(name, 20)} ({sign})" for name, sign in zip(names, signs, strict=True)])
+        axes.tick_params(axis="x", pad=6)
+        for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
+            side = np.sin(angle)  # to the right of the middle, or to the left
+            text.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
+        axes.spines["polar"].set_visible(False)
+        axes.set_ylim(0, max(float(outer.max()), 0.01) * 1.05)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+
+    label = "Sizes of weights: " + "; ".join(f"{name} {size:.2f}" for name, size in zip(names, sizes, strict=True))
+    return svg("radar", label, 5.0, draw, grid="both", subplot_kw={"projection": "polar"})
 
 
 def margins_svg(result: Result) -> str:

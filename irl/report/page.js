@@ -12,6 +12,10 @@ for (const box of document.querySelectorAll(".chooser")) {
       if (place.dataset.slot) place.setAttribute(place.dataset.slot, texts[i]);
       else place.textContent = texts[i];
     });
+    for (const cell of box.querySelectorAll(".chosen td[data-label]")) {
+      const heads = cell.closest("table").querySelectorAll("thead th");
+      cell.dataset.label = heads[cell.cellIndex].textContent;
+    }
   };
   const choose = () => {
     const wanted = inner.value;
@@ -22,5 +26,19 @@ for (const box of document.querySelectorAll(".chooser")) {
   outer.addEventListener("change", choose);
   inner.addEventListener("change", show);
   choose();
+  box.querySelector(".choices").hidden = false;
+}
+// The row of a table at which a slider stands is shown beside the one that was found.
+for (const box of document.querySelectorAll(".slider")) {
+  const input = box.querySelector("input");
+  const rows = box.querySelectorAll("details tbody tr");
+  const places = box.querySelectorAll(".now tbody td:last-child");
+  const show = () => {
+    const cells = rows[input.value].children;
+    places.forEach((place, i) => { place.textContent = cells[i].textContent; });
+    input.setAttribute("aria-valuetext", cells[0].textContent);
+  };
+  input.addEventListener("input", show);
+  show();
   box.querySelector(".choices").hidden = false;
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,14 +12,17 @@ from irl.report import drawing
 from irl.report.decisions import decisions_sections
 from irl.report.effects import effects_section
 from irl.report.habits import habits_section
+from irl.report.overview import facts_of
 from irl.report.section import (
     Details,
+    Heading,
     Line,
     Part,
     Picture,
     Report,
     Rows,
     Section,
+    Sentences,
     Shown,
     Table,
     explained,
@@ -28,6 +30,7 @@ from irl.report.section import (
     short,
     signed,
 )
+from irl.report.settings import settings_rows
 from irl.report.simulated_habits import simulated_habits_section
 from irl.report.weights import weights_sections
 from irl.report.why import why_section
@@ -52,11 +55,12 @@ def report_of(
     folder: Path | None = None,
     whys: Sequence[Why] = (),
     held_out: int = 0,
+    date: str = "",
 ) -> Report:
     """All sections, in the order in which they are shown.
 
     ``what_if`` is one history with its predicted futures, ``folder`` where the run's files are; None leaves them out.
-    ``whys`` are some of the ``held_out`` decisions, explained.
+    ``whys`` are some of the ``held_out`` decisions, explained; ``date`` is the day of the run.
     """
     first, last = weights_sections(result)
     decisions = decisions_sections(result)
@@ -74,7 +78,9 @@ def report_of(
         _run(result, folder),
     ]
     verdict, *headline = result.headline or (result.verdict,)
-    return Report(TITLE, tuple(headline), tuple(one for one in sections if one is not None), verdict)
+    return Report(
+        TITLE, tuple(headline), tuple(one for one in sections if one is not None), verdict, facts_of(result, date)
+    )
 
 
 def _returns(result: Result) -> Section | None:
@@ -125,7 +131,6 @@ def _run(result: Result, folder: Path | None) -> Section:
         "error of the outcome model, actions taken": short(error.factual),
         "error of the outcome model, other actions": counterfactual,
         "plans against what is reached in the model": None if result.quality is None else promised(result.quality),
-        "seed": str(result.seed),
         **{f"time: {name}": duration(spent) for name, spent in seconds.items()},
         "time: all": total,
         **{f"version of {name}": version for name, version in result.versions.items()},
@@ -142,16 +147,27 @@ def _run(result: Result, folder: Path | None) -> Section:
         names = ", ".join(sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")))
         lines.append(Line(f"Files in {folder}: {names}"))
     known = [[item, value] for item, value in rows.items() if value is not None]
-    page: list[Part] = [
+    page: list[Part] = []
+    if told := _told(result.table):
+        page += [Heading("Every repair of the table"), *told]
+    page += [
+        Heading("Settings, errors, time"),
+        Table("What was asked", ["setting", "value"], settings_rows(result)),
         Table("Data, errors, time, versions", ["item", "value"], known),
         "Errors are roots of summed squares of outcomes scaled to 0 to 1.",
+        Details("How far the sample behind weights and intervals can be trusted", _sampler(result.sampler)),
     ]
-    if result.table:
-        repaired = Table("Table", ["item", "value"], _flat(result.table))
-        page.append(Details("What was found and repaired in the table", (repaired,)))
-    page.append(Details("How far the sample behind weights and intervals can be trusted", _sampler(result.sampler)))
-    page.append(Details("Settings", (Table("Settings", ["name", "value"], _flat(result.config)),)))
+    every = {"config": result.config, "table": {k: v for k, v in (result.table or {}).items() if k != "account"}}
+    page.append(Details("Every setting, for the machine", (Table("Every setting", ["name", "value"], _flat(every)),)))
     return Section("run", "This run", tuple(page), tuple(lines))
+
+
+def _told(table: Mapping[str, Any] | None) -> list[Part]:
+    """What was read and repaired, in the sentences of a terminal, warnings first."""
+    if table is None or "account" not in table:
+        return []
+    warnings = [f"Warning: {text}" for text in table["warnings"]]
+    return [Sentences((*warnings, *table["account"]))]
 
 
 def _sampler(sampler: Sampler) -> tuple[Part, ...]:
@@ -185,13 +201,19 @@ def promised(quality: Quality) -> str:
     return f"at most {percent(quality.value)} of the full range apart in value, {tied} ({quality.weights} weights)"
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Rows:
+def _flat(content: Any, name: str = "") -> Rows:
     """Nested settings as rows of dotted name and value."""
-    rows: Rows = []
-    for key, value in content.items():
-        if isinstance(value, Mapping) and value:
-            rows += _flat(value, f"{prefix}{key}.")
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            rows.append([f"{prefix}{key}", text])
-    return rows
+    if isinstance(content, Mapping) and content:
+        return [row for key, value in content.items() for row in _flat(value, f"{name}.{key}" if name else f"{key}")]
+    if isinstance(content, list | tuple) and any(isinstance(one, Mapping | list | tuple) for one in content):
+        return [row for i, value in enumerate(content) for row in _flat(value, f"{name}.{i}")]
+    return [[name, _plainly(content)]]
+
+
+def _plainly(value: Any) -> str:
+    """A setting in words: no notation of a programming language."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plainly, value)) or "none"
+    return "not given" if value is None else "none" if value in ({}, "") else str(value)

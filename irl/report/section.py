@@ -7,6 +7,7 @@ of a page, where a plain text is a paragraph; ``terminal`` is the part of it tha
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -74,6 +75,14 @@ class Reasons:
 
 
 @dataclass(frozen=True)
+class Sentences:
+    """A list of sentences."""
+
+    kind: ClassVar = "sentences"
+    entries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Details:
     """What is folded away until somebody asks for it."""
 
@@ -124,8 +133,8 @@ class Chooser:
     @property
     def data(self) -> Markup:
         """All texts, for the script."""
-        members = [[*map(escaped, names)] for names in self.members]
-        content = {"members": members, "slots": [[*map(escaped, _slots(parts))] for parts in self.shown]}
+        members = [[*map(typeset, names)] for names in self.members]
+        content = {"members": members, "slots": [[*map(typeset, _slots(parts))] for parts in self.shown]}
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c"))
 
@@ -146,13 +155,45 @@ def _slots(parts: Iterable[Part]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Slider:
+    """A table of which a page shows one row at a time, beside the row that was found.
+
+    Without a script the table stands alone.
+
+    Raises:
+        ValueError: the row that was found is none of the table's.
+    """
+
+    kind: ClassVar = "slider"
+    name: str
+    """Of the parts of the page that belong to it."""
+    label: str
+    """What is changed."""
+    table: Table
+    """Its first column says where the slider stands."""
+    found: int
+    """Which row was found."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.found < len(self.table.rows):
+            raise ValueError(f"Slider: row {self.found} is none of {len(self.table.rows)}")
+
+    @property
+    def beside(self) -> Table:
+        """Column by column, what was found and what is shown now: at first the same."""
+        found = self.table.rows[self.found]
+        rows = [[name, cell, cell] for name, cell in zip(self.table.head, found, strict=True)]
+        return Table(self.label, ["what follows", "as found", "at the slider"], rows)
+
+
+@dataclass(frozen=True)
 class Line:
     """A line that a terminal does not wrap: a path in it stays whole."""
 
     text: str
 
 
-Part: TypeAlias = "Table | Picture | Courses | Terms | Reasons | Details | Chooser | Heading | str"
+Part: TypeAlias = "Table | Picture | Courses | Terms | Reasons | Sentences | Details | Chooser | Slider | Heading | str"
 Shown: TypeAlias = "Table | Line | str"
 
 
@@ -178,6 +219,8 @@ class Report:
     sections: tuple[Section, ...]
     verdict: str = ""
     """What comes before all else, large; nothing: the title does."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """What the first screen of a page says of the data: pairs of name and text."""
 
 
 def show(report: Report, console: Console) -> None:
@@ -215,17 +258,26 @@ def render(report: Report) -> str:
     folder = Path(__file__).parent
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.finalize = lambda value: escaped(value) if type(value) is str else value
+    environment.finalize = lambda value: typeset(value) if type(value) is str else value
     # A narrow screen may break a name after an underscore.
-    environment.filters["breakable"] = lambda name: escape(escaped(name)).replace("_", Markup("_<wbr>"))
+    environment.filters["breakable"] = lambda name: escape(typeset(name)).replace("_", Markup("_<wbr>"))
     style, script = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("style.css", "page.js"))
-    if not any(isinstance(part, Chooser) for section in report.sections for part in section.page):
+    if not any(_needs_script(part) for section in report.sections for part in section.page):
         script = Markup()
     # The page runs this script and no other.
     digest = b64encode(sha256(f"\n{script}\n".encode()).digest()).decode()
     allowed = f"; script-src 'sha256-{digest}'" if script else ""
     page = environment.get_template("page.html")
     return page.render(style=style, script=script, allowed=Markup(allowed), report=report)
+
+
+def _needs_script(part: Part) -> bool:
+    return isinstance(part, Chooser | Slider) or (isinstance(part, Details) and any(map(_needs_script, part.parts)))
+
+
+def typeset(text: str) -> str:
+    """Printable, with the one sign for minus before every number."""
+    return re.sub(r"(?<![\w.\-])-(?=\.?\d)|(?<=\de)-(?=\d)", MINUS, escaped(text))
 
 
 def explained(shows: str, read: str, cannot: str, between: tuple[tuple[str, str], ...] = ()) -> Terms:

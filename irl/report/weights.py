@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
-from cirl_gym.data.outcomes import read_outcome
+from cirl_gym.data.outcomes import Column, read_outcome
 from irl.max_margin.loop import REASONS, Stop
 from irl.report import drawing
+from irl.report.consequences import endings_section, other_weights_section
 from irl.report.exchange import exchange_section
 from irl.report.section import (
+    NO_BREAK,
     Details,
     Heading,
     Part,
@@ -35,12 +38,13 @@ READINGS = {
     "least_regret": "least regret: the experts look closest to optimal",
 }
 FOLD = "Weights, which mean nothing here"
+AVERAGES = "average outcomes allow"
 
 
 def weights_sections(result: Result) -> tuple[list[Section], list[Section]]:
     """What stands first on a page, and what stands after the decisions; where weights mean nothing, one fold there."""
     first = [_weights(result), exchange_section(result), _windows(result), _gammas(result)]
-    last = [_loop(result), _mixture(result)]
+    last = [endings_section(result), other_weights_section(result), _loop(result), _mixture(result)]
     if weights_mean_something(result.verdict):
         return _known(first), _known(last)
     return [], [_folded(_known([*first, *last]))]
@@ -63,38 +67,75 @@ def _folded(sections: list[Section]) -> Section:
     return Section("weights", "Weights", (says, Details(FOLD, tuple(inside))), (line,))
 
 
+def _counts(result: Result) -> list[list[dict[str, Any]]]:
+    """Of every outcome, what became of the readings of the columns that it is read from, where a table was read."""
+    told = {counts["name"]: counts for counts in (result.table or {}).get("features", ()) if "filled_share" in counts}
+    columns = (read_outcome(name, tuple(told)).columns for name in result.features)
+    return [[told[column] for column in of if column in told] for of in columns]
+
+
 def _filled(result: Result) -> list[str] | None:
     """Of every outcome, how much of what it is read from nobody measured; None where it is not much of any."""
-    told = {counts["name"]: counts for counts in (result.table or {}).get("features", ()) if "filled_share" in counts}
-    of = [
-        [told[column] for column in read_outcome(name, tuple(told)).columns if column in told]
-        for name in result.features
-    ]
+    of = _counts(result)
     if not any(counts["much_filled"] for columns in of for counts in columns):
         return None
-    return [f"{max((counts['filled_share'] for counts in columns), default=0.0):.0%}" for columns in of]
+    return [percent(max((counts["filled_share"] for counts in columns), default=0.0)) for columns in of]
+
+
+def _imputed(result: Result) -> list[str] | None:
+    """Of every outcome, how much of what it is read from is no reading of its own row, and of that the median."""
+    of = _counts(result)
+    if not any(of):
+        return None
+    said = []
+    for columns in of:
+        shares = [(one["carried"] / max(one["observed"] + one["carried"] + one["filled"], 1), one) for one in columns]
+        carried, most = max(shares, key=lambda each: each[0] + each[1]["filled_share"], default=(0.0, None))
+        filled = 0.0 if most is None else most["filled_share"]
+        median = f" ({percent(filled)} by the median)" if filled else ""
+        said.append(percent(carried + filled) + median)
+    return said
+
+
+def _ranges(result: Result) -> list[str] | None:
+    """Of every outcome, the range that its weight is for, with what is counted where the outcome says it."""
+    known = result.config.get("ranges")
+    if not isinstance(known, Mapping) or set(known) != set(result.features):
+        return None
+    observed = tuple((result.config.get("columns") or {}).get("features", result.features))
+    said = []
+    for name in result.features:
+        outcome = read_outcome(name, observed)
+        unit = "" if isinstance(outcome, Column) else f" {outcome.unit}"
+        said.append(f"{NO_BREAK.join((short(known[name][0]), 'to', short(known[name][1])))}{unit}")
+    return said
+
+
+def _weights_tables(result: Result) -> tuple[Table, Table]:
+    """Every weight with what has to be known to read it, and the narrower table of a terminal."""
+    unread, allowed = result.uninterpreted, drawing.left_open(result)
+    known: dict[str, Iterable[str] | None] = {
+        "feature": result.features,
+        "weight": [
+            "not interpreted" if name in unread else signed(weight)
+            for name, weight in zip(result.features, result.weights, strict=True)
+        ],
+        "90 % interval": ["" if name in unread else span(result.intervals[name]) for name in result.features],
+    }
+    averages = [
+        "" if name in unread else "anything" if name in allowed else span(result.identified_set.ranges[name])
+        for name in result.features
+    ]
+    ends: dict[str, Iterable[str] | None] = {
+        AVERAGES: None if allowed >= set(result.features) - set(unread) else averages,
+        "truth": [signed(truth) for truth in result.true_weights] if result.true_weights else None,
+    }
+    page = {**known, "range": _ranges(result), **ends, "imputed": _imputed(result)}
+    return Table.of("Weights", page), Table.of("Weights", {**known, **ends, "filled by the median": _filled(result)})
 
 
 def _weights(result: Result) -> Section:
-    weights = Table.of(
-        "Weights",
-        {
-            "feature": result.features,
-            "weight": (
-                "not interpreted" if name in result.uninterpreted else signed(weight)
-                for name, weight in zip(result.features, result.weights, strict=True)
-            ),
-            "90 % interval": (
-                "" if name in result.uninterpreted else span(result.intervals[name]) for name in result.features
-            ),
-            "explains equally well": (
-                "" if name in result.uninterpreted else span(result.identified_set.ranges[name])
-                for name in result.features
-            ),
-            "truth": map(signed, result.true_weights) if result.true_weights else None,
-            "filled by the median": _filled(result),
-        },
-    )
+    weights, narrow = _weights_tables(result)
     shows = (
         "One weight per feature: what a rise of the predicted outcome over its whole range was worth to the experts, "
         "judged by their decisions. The sizes of a single draw of all weights add up to 1; those of the medians, which "
@@ -102,10 +143,19 @@ def _weights(result: Result) -> Section:
     )
     read = (
         "Left of zero, the experts acted to keep the feature low; right of zero, to keep it high. The dot is the "
-        "median, the line its 90\N{NO-BREAK SPACE}% interval. The band covers all weights that explain the decisions "
-        "about equally well; where it crosses zero, the data do not tell the direction. Each band holds for its "
-        "feature alone: not every combination from several bands explains the decisions."
+        "median, the line its 90\N{NO-BREAK SPACE}% interval; where the line crosses zero, the data do not tell the "
+        "direction. A weight is for the whole range of its feature, which one outlier widens."
     )
+    allowed = drawing.left_open(result)
+    if not allowed >= set(result.features) - set(result.uninterpreted):
+        read += (
+            " The band is what the experts' average outcomes allow: all weights by which their average comes as near "
+            "to the best policy found as by any others, whatever single decisions say. Each band holds for its feature "
+            "alone: not every combination from several bands does. A band is left out where average outcomes allow "
+            "anything."
+        )
+    elif len(allowed) > 0:
+        read += " The experts' average outcomes alone would allow any of these weights: single decisions tell them."
     if result.true_weights is not None:
         read += " The diamond is the truth, known here because the experts were simulated."
     cover = (
@@ -120,8 +170,14 @@ def _weights(result: Result) -> Section:
         f"seen, {cover}."
     )
     page: list[Part] = [explained(shows, read, cannot), weights]
-    if len(result.uninterpreted) < len(result.features):
+    if (interpretable := len(result.features) - len(result.uninterpreted)) > 0:
         page.insert(0, Picture(partial(drawing.weights_svg, result)))
+    if interpretable >= drawing.CORNERS:
+        says = (
+            "The same as a radar, as in the paper's figure 4: how far from the middle is the size of the weight, the "
+            "band is its 90\N{NO-BREAK SPACE}% interval, and the sign stands beside the name."
+        )
+        page += [says, Picture(partial(drawing.radar_svg, result))]
     unknown = tuple(result.identified_set.not_identifiable.items())
     if unknown:
         page += ["Not identifiable from these data:", Reasons(unknown)]
@@ -135,7 +191,7 @@ def _weights(result: Result) -> Section:
         )
         about = "Which weights explain the average outcomes"
         page.append(Details(about, (Picture(partial(drawing.regret_svg, result)), says)))
-    says = "Where these disagree, the decisions leave the weights open; the band above shows how far."
+    says = "Where these disagree, the decisions leave the weights open."
     if result.kappa is not None:
         low, high = result.kappa.interval
         says += (
@@ -150,7 +206,7 @@ def _weights(result: Result) -> Section:
     others = Table.of("Weights by other readings", {"feature": interpreted, **readings})
     page.append(Details("Other readings of the same run", (says, *([others] if interpreted else []))))
     said = (f"Not identifiable: {name} ({reason})" for name, reason in unknown)
-    shown: tuple[Shown, ...] = (weights, *said)
+    shown: tuple[Shown, ...] = (narrow, *said)
     return Section("weights", "Weights", tuple(page), shown)
 
 

@@ -29,6 +29,8 @@ Verdict: TypeAlias = Literal["beyond habit", "nothing beyond habit", "not identi
 Pinned: TypeAlias = Literal["identified", "by decisions only", "not identified"]
 WIDE = 0.2
 """A weight that can vary by more than this is not known."""
+WHOLE = 1.98
+"""A weight of either sign that can vary by more can be anything."""
 NOTHING = 0.02
 """A weight of no larger size is next to nothing: where its sign is told beforehand, its interval never holds 0."""
 CLOSE = 0.005
@@ -164,8 +166,14 @@ def verdict_sentences(
     if unclear := len(order) - len(clear):
         some = f"{unclear} of {len(order)} features" if clear else "each of the features"
         sentences.append(f"By the 90 % intervals, {some} may weigh nothing, or next to nothing ({NOTHING} or less).")
-    wide = [i for i in sorted(order) if identified.high[i] - identified.low[i] > WIDE]
-    if wide:
+    open_width = identified.high - identified.low
+    anything = [names[i] for i in sorted(order) if open_width[i] > WHOLE]
+    wide = [i for i in sorted(order) if WIDE < open_width[i] <= WHOLE]
+    if anything and len(anything) == len(order):
+        sentences.append("The experts' average outcomes alone allow any weights: single decisions tell them.")
+    elif anything:
+        sentences.append(f"The experts' average outcomes alone allow any weight of {first_of(anything)}.")
+    if wide and not (anything and len(names) == 2):
         ranges = [f"{names[i]} {_signed(identified.low[i])} to {_signed(identified.high[i])}" for i in wide]
         # Of two weights one says it all.
         beyond = ranges[0] if len(names) == 2 else first_of(ranges)

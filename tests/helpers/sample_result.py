@@ -82,7 +82,7 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "estimates": {"posterior": w, "w_K": w, "last_direction": w, "least_regret": w},
         "kappa": records.Kappa(96.0, (88.0, 104.5)),
         "true_weights": (-0.3, -0.7) if d == 2 else None,
-        "table": None if d == 2 else {"rows": 812, "episodes": 77, "carried forward": {"lactate (arterial, last)": 41}},
+        "table": None if d == 2 else sample_table(),
         "headline": (
             "Beyond habit: the outcomes weighed help to foresee these decisions.",
             "Per full range, side effects weigh 2.4 times as much as tumour volume.",
@@ -120,6 +120,17 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "gammas": sample_gammas(w, spread),
         "consequences": sample_consequences(features, w),
         "members": tuple(records.Member(w, mu + 0.01 * i, mu) for i in range(3 if d > 2 else 0)),
+    }
+
+
+def sample_table() -> dict[str, Any]:
+    """What is said of a table, as far as a report reads it."""
+    return {
+        "sha256": "0c1d" * 16,
+        "episodes": {"groups": 70, "used": 77, "steps": 735, "regrouped": 2},
+        "taken": [{"action": "wait", "times": 700, "groups": 70}, {"action": "treat", "times": 35, "groups": 20}],
+        "account": ["812 rows read, 812 used", "lactate (arterial, last): 41 empty; 41 carried forward"],
+        "warnings": ["the last row of a stay says little"],
     }
 
 

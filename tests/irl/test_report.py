@@ -84,7 +84,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(d: int) -> Non
     identifiers = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(identifiers) == len(set(identifiers))
     for tag, attrs in page.tags:
-        assert tag not in {"script", "link", "iframe", "img", "object", "embed", "image"}
+        assert tag not in {"link", "iframe", "img", "object", "embed", "image"}
         for key in ("href", "src"):
             assert (attrs.get(key) or "#").startswith("#")
             assert not attrs.get(key) or attrs[key][1:] in identifiers  # type: ignore[index]
@@ -99,10 +99,11 @@ def test_every_number_stands_in_a_table_and_every_picture_has_words(d: int) -> N
     result, what_if = sample_result(d), sample_what_if(d)
     page = Page(page_of(result, what_if))
     pictures = [attrs for tag, attrs in page.tags if tag == "svg"]
-    assert len(pictures) == (6 if d == 2 else 5)  # the regret of all weights is drawn for two
+    # The regret of all weights is drawn for two, a radar for more.
+    assert len(pictures) == 6
     assert all(attrs["role"] == "img" and len(attrs["aria-label"] or "") > 20 for attrs in pictures)
     # Exchange rates, windows, discount factors, likelihoods, habits and those of simulated experts have tables alone.
-    explained = 5 + 5 + (d == 2)
+    explained = 5 + 5 + 2 + (d == 2)
     assert page.text.count("What it shows") == page.text.count("How to read it") == explained
     assert page.text.count("What it cannot tell") == explained
     assert "0.02828 from the experts' in the outcome model" in page.text or d != 2
@@ -225,8 +226,10 @@ def test_a_what_if_checks_what_it_promises(changes: dict[str, object], message: 
     [
         ("temperature", "temperature"),
         ("white_blood_cell_count", "white_blood_\ncell_count"),
-        ("mean arterial pressure of today", "mean arterial\npressure of\u2026"),
-        ("abcdefghijklmnopqrs", "abcdefghijklmn\nopqrs"),
+        ("mean arterial pressure of today", "mean arterial\npressure of\ntoday"),
+        ("mean arterial pressure of today and tomorrow", "mean arterial\npressure of\ntoday and \u2026"),
+        ("abcdefghijklmnopqrs", "abcdefghijklmnopqrs"),
+        ("a" * 30, "a" * 14 + "\n" + "a" * 14 + "\naa"),
         ("", ""),
         ("a\x00b\nc", "a b c"),
     ],
@@ -285,6 +288,7 @@ def test_weights_that_mean_nothing_are_folded_away(verdict: str) -> None:
     headings = [part.text for part in fold.parts if isinstance(part, Heading)]
     assert headings == [
         *("Weights", "Exchange rates", "Weights per window of time", "The discount factor"),
+        *("What ending an episode is worth", "If the weights were others"),
         *("The search for the weights", "Mixture of policies"),
     ]
     (line,) = sections["weights"].terminal
@@ -366,14 +370,48 @@ def test_convergence_stands_in_a_fold() -> None:
     assert "It did not." in page_of(failed)
 
 
-def test_how_much_of_an_outcome_nobody_measured_stands_beside_its_weight():
+def weights_tables(result: Result) -> tuple[Table, Table]:
+    """On the page, and on a terminal."""
+    section = weights_sections(result)[0][0]
+    (page,), (shown,) = ([part for part in of if isinstance(part, Table)] for of in (section.page, section.terminal))
+    return page, shown
+
+
+def test_what_has_to_be_known_of_an_outcome_stands_beside_its_weight() -> None:
     first, second = sample_result().features
-    counts = {"filled_share": 0.64, "much_filled": True}
-    told = [{"name": first, **counts}, {"name": second, "filled_share": 0.0, "much_filled": False}]
-    result = structs.replace(sample_result(), table={"features": told})
-    (table,) = (part for part in weights_sections(result)[0][0].page if isinstance(part, Table))
-    assert table.head[-1] == "filled by the median"
-    assert [row[-1] for row in table.rows] == ["64%", "0%"]
-    little = structs.replace(result, table={"features": [{**told[1], "name": first}, told[1]]})
-    (table,) = (part for part in weights_sections(little)[0][0].page if isinstance(part, Table))
-    assert "filled by the median" not in table.head
+    told = [
+        {"name": first, "observed": 30, "carried": 6, "filled": 64, "filled_share": 0.64, "much_filled": True},
+        {"name": second, "observed": 75, "carried": 25, "filled": 0, "filled_share": 0.0, "much_filled": False},
+    ]
+    config = {"ranges": {first: [-2, 40.5], second: [0, 1]}}
+    result = structs.replace(sample_result(), table={"features": told}, config=config)
+    page, shown = weights_tables(result)
+    assert page.head[-1] == "imputed"
+    assert [row[-1] for row in page.rows] == ["70.0 % (64.0 % by the median)", "25.0 %"]
+    assert [row[page.head.index("range")] for row in page.rows] == [f"{MINUS}2\xa0to\xa040.5", "0\xa0to\xa01"]
+    assert shown.head[-1] == "filled by the median"
+    assert [row[-1] for row in shown.rows] == ["64.0 %", "0.0 %"]
+    told[0]["much_filled"] = False
+    _, little = weights_tables(structs.replace(result, table={"features": told}))
+    assert "filled by the median" not in little.head
+    bare, _ = weights_tables(sample_result())
+    assert not {"range", "imputed"} & set(bare.head)
+
+
+def test_what_average_outcomes_allow_is_left_out_where_it_is_anything() -> None:
+    result = sample_result()
+    first, second = result.features
+    known = result.identified_set
+    assert "average outcomes allow" in weights_tables(result)[0].head
+    half = structs.replace(known, ranges={**known.ranges, second: (-1.0, 0.0)})
+    told = structs.replace(result, identified_set=half, config={"signs": {second: -1}})
+    page, _ = weights_tables(told)
+    assert [row[page.head.index("average outcomes allow")] for row in page.rows][1] == "anything"
+    assert weights_svg(told).count("average outcomes allow") == 1
+    # Without a known sign, 0 to -1 says something.
+    page, _ = weights_tables(structs.replace(told, config={}))
+    assert [row[page.head.index("average outcomes allow")] for row in page.rows][1] == f"{MINUS}1.000\xa0to\xa00.000"
+    free = structs.replace(known, ranges={first: (-1.0, 1.0), second: (-0.995, 1.0)})
+    whole = structs.replace(result, identified_set=free)
+    assert "average outcomes allow" not in weights_tables(whole)[0].head
+    assert "average outcomes allow" not in weights_svg(whole)
