@@ -176,7 +176,11 @@ def judged(
     chosen = (act_along(found.policy, test), act_along(found.cloning, test))
     met = measured_accuracy(*chosen, train, test, chances)
     rules = rules_of(found.agent.model)
-    allowed = None if rules is None else records.AllowedActions.of([rule.name for rule in rules.rules], train)
+    allowed = (
+        None
+        if rules is None
+        else records.AllowedActions.of([rule.name for rule in rules.rules], study.everyone or train)
+    )
     recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
     rng = study.rng("held-out decisions")
     foreseen, decided, folds = _foreseen(study, found, test, chances, rng)

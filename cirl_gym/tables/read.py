@@ -79,6 +79,8 @@ class PreparedTable:
         Raises:
             ValueError: a rule cannot be read, or an action was taken that is forbidden; the message names the episode.
         """
+        if forbid:  # of all episodes together, so that a fault is counted over all
+            masked(Batch.together((self.train, self.validation, self.test)), forbid)
         train, validation, test = (masked(batch, forbid) for batch in (self.train, self.validation, self.test))
         return replace(self, train=train, validation=validation, test=test)
 

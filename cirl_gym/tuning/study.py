@@ -72,7 +72,8 @@ def open_study(storage: str | os.PathLike[str], name: str, settings: dict[str, A
         )
     # Drivers are missing, servers do not answer, files are damaged: each in its own library's way.
     except Exception as error:
-        raise ValueError(f"the study cannot be opened in {shown(storage)!r}: {error}") from error
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"the study cannot be opened in {shown(storage)!r}: {why}") from error
     finally:
         optuna.logging.set_verbosity(verbosity)
     wanted = json.loads(json.dumps(settings))

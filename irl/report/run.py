@@ -190,9 +190,9 @@ def _sampler(sampler: Sampler) -> tuple[Part, ...]:
 
 
 def forbidden(allowed: AllowedActions) -> str:
-    """The rules, and how many training decisions they leave to choose."""
+    """The rules, and how many decisions they leave to choose."""
     counts = f"some action in {allowed.limited:,} of {allowed.decisions:,} decisions, all but one in {allowed.forced:,}"
-    return f"{'; '.join(allowed.rules)} (training episodes: {counts})"
+    return f"{'; '.join(allowed.rules)} ({counts})"
 
 
 def promised(quality: Quality) -> str:

@@ -150,7 +150,7 @@ class Episodes(Record, frozen=True):
 
 
 class AllowedActions(Record, frozen=True):
-    """What rules (:mod:`cirl_gym.data.rules`) forbade in the training episodes."""
+    """What rules (:mod:`cirl_gym.data.rules`) forbade; of a table in all its splits, of a simulated run in training."""
 
     rules: tuple[str, ...]
     decisions: Count
@@ -165,20 +165,20 @@ class AllowedActions(Record, frozen=True):
         require(ordered, "allowed: forced, limited and decisions must rise in this order")
 
     @classmethod
-    def of(cls, rules: Sequence[str], train: Batch) -> AllowedActions | None:
-        """Of the training episodes; None where nothing was forbidden."""
-        if train.allowed is None:
+    def of(cls, rules: Sequence[str], batch: Batch) -> AllowedActions | None:
+        """Of the episodes (of a table: of all its splits); None where nothing was forbidden."""
+        if batch.allowed is None:
             return None
-        left = train.allowed[train.mask].sum(axis=1)
-        return cls(tuple(rules), train.n_steps, int((left < train.n_actions).sum()), int((left == 1).sum()))
+        left = batch.allowed[batch.mask].sum(axis=1)
+        return cls(tuple(rules), batch.n_steps, int((left < batch.n_actions).sum()), int((left == 1).sum()))
 
     @property
     def sentence(self) -> str:
         """For the headline."""
         if self.limited == 0:
-            return f"What was forbidden never comes up in the {self.decisions:,} training decisions."
+            return f"What was forbidden never comes up in the {self.decisions:,} decisions."
         forced = f"one action alone was allowed in {self.forced:,}, which say nothing of the weights"
-        return f"Some action was forbidden in {self.limited:,} of {self.decisions:,} training decisions; {forced}."
+        return f"Some action was forbidden in {self.limited:,} of {self.decisions:,} decisions; {forced}."
 
 
 class GammaTried(Record, frozen=True):

@@ -389,3 +389,11 @@ def test_real_networks_are_tuned_the_same_twice(tmp_path):
     assert course(found[0]) == course(found[1])
     assert len({row.value for row in found[0].trials}) == 3
     assert all(np.isfinite(row.value) and row.accepted and row.epochs == 3 for row in found[0].trials)
+
+
+@pytest.mark.parametrize("damaged", [b"\xff\xfe\x00x\n", b"3\n", b"{}\n", b"hello\nworld\n", b'{"op_code": 99}\n'])
+def test_a_damaged_journal_is_one_line_that_names_the_file(tmp_path, damaged):
+    (tmp_path / "study.journal").write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"cannot be opened in '.*study\.journal': .+") as told:
+        studies.open_study(tmp_path / "study.journal", "crn", {}, prune=False)
+    assert "\n" not in str(told.value)

@@ -226,8 +226,8 @@ def test_what_is_recorded_of_rules():
     found = AllowedActions.of(["a rule"], batch)
     assert found == AllowedActions(("a rule",), 3, 2, 2)
     assert found.sentence == (
-        "Some action was forbidden in 2 of 3 training decisions; one action alone was allowed in 2, which say nothing "
+        "Some action was forbidden in 2 of 3 decisions; one action alone was allowed in 2, which say nothing "
         "of the weights."
     )
-    assert "never comes up in the 3 training decisions" in AllowedActions(("a rule",), 3, 0, 0).sentence
+    assert "never comes up in the 3 decisions" in AllowedActions(("a rule",), 3, 0, 0).sentence
     assert AllowedActions.of([], replace(batch, allowed=None)) is None
