@@ -15,13 +15,14 @@ PYTEST := $(BIN)/python -m pytest -n 2
 BENCHMARKS := $(filter-out benchmarks/tianshou_drqn.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-kernels lint type bench clean
+.PHONY: help install demo test test-slow test-kernels lint type docs bench clean
 
 help:
 	@echo "make demo       simulate experts, learn what they traded off, compare with the truth"
 	@echo "make test       the test suite; make test-slow: the long experiments"
 	@echo "make test-kernels    the suite as on a processor without AVX-512, then as on one without AVX2"
 	@echo "make lint type  ruff and mypy"
+	@echo "make docs       the documentation as a site, docs/_build/index.html"
 	@echo "make bench      the scripts in benchmarks/"
 	@echo "make install    only fill .venv; make clean: remove it and every cache"
 
@@ -65,9 +66,13 @@ lint: install
 type: install
 	$(BIN)/mypy
 
+# A warning is an error: a page or name that is not found, a docstring that cannot be read.
+docs: install
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+
 bench: install
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist docs/_build docs/_generated *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

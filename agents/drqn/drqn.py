@@ -365,15 +365,17 @@ class DRQNSettings:
 def paper_settings(appendix: Literal["D", "E"] = "E") -> DRQNSettings:
     """The paper's hyper-parameters: of the expert in the simulator (appendix E), or of policies in the world model (D).
 
-    | | D | E |
-    |---|---|---|
-    | LSTM, linear output | 128 | 128 |
-    | batch | 256 | 256 |
-    | Adam, learning rate | .001 | .001 |
-    | target network every | 100 | 200 |
-    | replay | the batch data set | 10,000 |
-    | epsilon | .9, less .00001 per iteration | .9 to 0, less .00005 per iteration |
-    | iterations | 20,000 | 40,000 |
+    ====================  =============================  ==================================
+    appendix              D                              E
+    ====================  =============================  ==================================
+    LSTM, linear output   128                            128
+    batch                 256                            256
+    Adam, learning rate   .001                           .001
+    target network every  100                            200
+    replay                the batch data set             10,000
+    epsilon               .9, less .00001 per iteration  .9 to 0, less .00005 per iteration
+    iterations            20,000                         40,000
+    ====================  =============================  ==================================
 
     The paper leaves open how many steps make an iteration: here one step of one environment and one update, so that
     targets and epsilon count the same. It says "examples" where it speaks of batch and replay: here whole episodes.

@@ -366,10 +366,12 @@ class CounterfactualEnv(CohortEnv):
 
     A float32 ``Box`` of shape (D + A,): the features in raw units, then the one-hot previous action.
 
-    | Num      | Observation                    | Min                       | Max                      |
-    |----------|--------------------------------|---------------------------|--------------------------|
-    | 0..D-1   | feature                        | least of model and batch  | most of model and batch  |
-    | D..D+A-1 | 1 for the previous action      | 0                         | 1                        |
+    ========  =========================  ========================  =======================
+    Num       Observation                Min                       Max
+    ========  =========================  ========================  =======================
+    0..D-1    feature                    least of model and batch  most of model and batch
+    D..D+A-1  1 for the previous action  0                         1
+    ========  =========================  ========================  =======================
 
     The last A are all 0 where no action came before. The limits are those of ``model.bounds`` and of the batch's own
     observations, one float32 step wider. ``info["outside_support"]`` is True where a feature leaves the range that the

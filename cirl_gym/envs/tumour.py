@@ -279,12 +279,14 @@ class TumourEnv(CohortEnv):
 
     A float32 ``Box`` of shape (4,), raw units:
 
-    | Num | Observation                              | Min | Max  |
-    |-----|------------------------------------------|-----|------|
-    | 0   | tumour volume x                          | 0   | 53.5 |
-    | 1   | side effects z                           | 0   | 18.5 |
-    | 2   | 1 if the previous action was 0           | 0   | 1    |
-    | 3   | 1 if the previous action was 1           | 0   | 1    |
+    ===  ==============================  ===  ====
+    Num  Observation                     Min  Max
+    ===  ==============================  ===  ====
+    0    tumour volume x                 0    53.5
+    1    side effects z                  0    18.5
+    2    1 if the previous action was 0  0    1
+    3    1 if the previous action was 1  0    1
+    ===  ==============================  ===  ====
 
     2 and 3 are both 0 at t = 0. The limits lie beyond x_max and z_max (one step and ten standard deviations of noise),
     so that the state that ended an episode is shown as it is. ``previous_action=False`` leaves [x, z];

@@ -104,8 +104,8 @@ class LinearLaw:
 def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...]) -> list[tuple[FloatArray, FloatArray]]:
     """Weights ``[F, k]`` and intercepts ``[k]`` for every strength from one eigendecomposition.
 
-    Minimises mean |targets - intercept - design . weights|^2 + strength |weights|^2; strength 0 gives the solution of
-    least norm. The intercept is not shrunk.
+    Minimises ``mean |targets - intercept - design . weights|^2 + strength |weights|^2``; strength 0 gives the solution
+    of least norm. The intercept is not shrunk.
     """
     n, centre, level = len(design), design.mean(axis=0), targets.mean(axis=0)
     values, vectors = np.linalg.eigh((design - centre).T @ (design - centre) / n)
