@@ -57,7 +57,8 @@ def run(ward: Ward, weighed: int, strength: float, patients: int, seed: int, dec
     experts = ward.experts_of(w, ward.strong(w, strength), rng)
     batch = ward.decisions(experts, patients, seed)
     posterior = replace(ward.config.posterior, decisions=decisions or batch.n_steps)
-    found, said = fitted(replace(ward, config=replace(ward.config, posterior=posterior)), batch, seed, StoredParts())
+    config = replace(ward.config, posterior=posterior)
+    found, said = fitted(batch, ward.agent.feature_map, ward.signs, config, seed, StoredParts())
     assert found.foreseen is not None
     judged = found.foreseen.judged
     return {

@@ -85,12 +85,9 @@ class Fitting:
 
     @property
     def config(self) -> FitConfig:
-        """As ``cirl explain`` has it; what neither weights nor verdict depend on is kept short."""
-        config = FitConfig(gamma=self.gamma)
-        config = self.outcome_model.put_into(config.quick() if self.quick else config)
-        brief = replace(config.cloning, training=replace(config.cloning.training, epochs=1))
-        quality = replace(config.quality, weights=1, starts=1, limit=None)
-        return replace(config, cloning=brief, quality=quality, rounds=1, folds=FOLDS, habit=(PREVIOUS,))
+        """As ``cirl explain`` has it, :func:`brief`."""
+        config = FitConfig(gamma=self.gamma, folds=FOLDS, habit=(PREVIOUS,))
+        return brief(self.outcome_model.put_into(config.quick() if self.quick else config))
 
 
 @dataclass(frozen=True)
@@ -105,6 +102,12 @@ class Options(Fitting):
     world_known: bool = False
     """Judge the decisions in the world that they were made in, too: what is then wrong is no error of a world model."""
     out: Path = Path("runs/semi_synthetic")
+
+
+def brief(config: FitConfig) -> FitConfig:
+    """The same, but for what neither weights nor verdict depend on, which is kept short."""
+    cloning = replace(config.cloning, training=replace(config.cloning.training, epochs=1))
+    return replace(config, cloning=cloning, quality=replace(config.quality, weights=1, starts=1, limit=None), rounds=1)
 
 
 class EvenWorld(CounterfactualWorld):
@@ -239,15 +242,16 @@ def true_gain(experts: Expert, batch: Batch) -> tuple[float, float]:
     return per_decision(taken_log_probabilities(own, batch) - taken_log_probabilities(alone, batch), batch)
 
 
-def fitted(ward: Ward, batch: Batch, number: int, stored: StoredParts) -> tuple[Fit, dict[str, Any]]:
-    """One fit as ``cirl explain`` does it, and what it says."""
+def fitted(
+    batch: Batch, phi: FeatureMap, signs: FloatArray, config: FitConfig, number: int, stored: StoredParts
+) -> tuple[Fit, dict[str, Any]]:
+    """One fit as ``cirl explain`` does it, with the run's number as seed, and what it says."""
     test_split, split = (np.random.default_rng([number, part]) for part in (2, 3))
     rest, test = batch.split(0.15, test_split)
     train, validation = rest.split(0.15 / 0.85, split)
-    config, phi = ward.config, ward.agent.feature_map
     with stages(8, quiet=True) as watch:
-        found = fit(Study(train, validation, phi, ward.signs, config, number, watch, stored, batch))
-        result = judged(Study(train, validation, phi, ward.signs, config, number, watch), found, test, config={})
+        found = fit(Study(train, validation, phi, signs, config, number, watch, stored, batch))
+        result = judged(Study(train, validation, phi, signs, config, number, watch), found, test, config={})
     likelihood = result.likelihood
     assert likelihood is not None
     return found, {
@@ -255,6 +259,7 @@ def fitted(ward: Ward, batch: Batch, number: int, stored: StoredParts) -> tuple[
         "beyond_habit": [likelihood.beyond_habit.mean, likelihood.beyond_habit.standard_error],
         "log_likelihood": {name: getattr(likelihood, name).mean for name in ("cirl", "habit", "boosting")},
         "decisions": likelihood.decisions,
+        "uninterpreted": sorted(result.uninterpreted),
         **said(found.posterior),
         "seconds": dict(watch.seconds),
     }
@@ -289,7 +294,8 @@ def run(ward: Ward, number: int, folder: Path, none: bool, world_known: bool) ->
     # Worlds do not depend on what habits are looked for: the second fit reads those of the first.
     unfinished = folder / "unfinished" / str(number)
     stored = StoredParts(unfinished)
-    found, with_habit = fitted(ward, batch, number, stored)
+    how = (ward.agent.feature_map, ward.signs)
+    found, with_habit = fitted(batch, *how, ward.config, number, stored)
     assert found.foreseen is not None
     shown = found.foreseen.judged
     answer: dict[str, Any] = {
@@ -305,8 +311,7 @@ def run(ward: Ward, number: int, folder: Path, none: bool, world_known: bool) ->
         "habit": with_habit,
     }
     if none:
-        without = replace(ward, config=replace(ward.config, habit=()))
-        answer["none"] = fitted(without, batch, number, stored)[1]
+        answer["none"] = fitted(batch, *how, replace(ward.config, habit=()), number, stored)[1]
     if world_known:
         answer["world known"] = in_the_true_world(ward, shown, number)
     shutil.rmtree(unfinished, ignore_errors=True)

@@ -9,6 +9,8 @@ import pytest
 from patients_needed import needed
 from seeds_agree import agreement
 from semi_synthetic import borderline, check_folder, habit_near, matters, row, summary
+from weight_signs import right, told
+from weight_signs import summary as signs_said
 
 from cirl_gym import Batch
 
@@ -95,3 +97,30 @@ def test_a_folder_of_other_options_is_refused(tmp_path):
     check_folder({"quick": True, "gamma": 0.9}, tmp_path)
     with pytest.raises(ValueError, match="another gamma"):
         check_folder({"quick": True, "gamma": 0.5}, tmp_path)
+
+
+def signed(intervals: list, kappa: float = 20.0, estimates=(-0.6, 0.4), **changes) -> dict:
+    """A run of experts who weigh outcomes by -.7 and .3."""
+    said = {"verdict": "beyond habit", "uninterpreted": [], "intervals": intervals, "weights": list(estimates)}
+    truth = {"weights": [-0.7, 0.3], "kappa": kappa, "gain": [0.1, 0.01]}
+    return {"number": 1, "outcomes": ["a", "b"], "truth": truth, "found": said | changes}
+
+
+def test_signs_are_said_where_something_is_seen_and_its_effects_are_known():
+    clear, unclear = [[-0.8, -0.5], [0.2, 0.5]], [[-0.8, 0.1], [0.2, 0.5]]
+    assert told(signed(clear)) == [-1, 1]
+    assert told(signed(unclear)) == [0, 1]
+    assert told(signed(clear, uninterpreted=["b"])) == [-1, 0]
+    assert told(signed(clear, verdict="nothing beyond habit")) == [0, 0]
+    assert right(signed(clear))
+    assert right(signed(unclear))
+    assert not right(signed(unclear, estimates=(0.1, 0.9)))
+    assert not right(signed([[-0.8, -0.5], [-0.5, -0.2]], estimates=(-0.6, -0.4)))
+    # Experts without preferences: nothing is to be said.
+    assert not right(signed(unclear, kappa=0.0))
+    assert right(signed([[-0.8, 0.1], [-0.2, 0.5]], kappa=0.0))
+    runs = [signed(clear), signed([[-0.8, 0.1], [-0.5, -0.2]]), signed(clear, kappa=0.0)]
+    assert signs_said(runs) == (
+        "right in 1 of 3 runs; beyond habit in 2 of the 2 with preferences; of their 4 signs 2 are said, "
+        "1 wrongly, 1 are not"
+    )
