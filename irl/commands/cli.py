@@ -37,9 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 2 for bad input; 1 for a fault that nobody foresaw; 130 when interrupted and 143 when terminated.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == [VERSION]:
-        print(f"cirl {metadata.version('cirl-gym')}")
-        return 0
     debug, own = DEBUG in given, [argument for argument in given if argument != DEBUG]
     try:
         # From here on Ctrl-C has its answer, while the rest is still being imported too.
@@ -82,6 +79,9 @@ def _answered(arguments: Sequence[str], debug: bool) -> int:
 
 
 def _run(arguments: Sequence[str]) -> None:
+    if list(arguments[:1]) == [VERSION]:
+        print(f"cirl {metadata.version('cirl-gym')}")
+        return
     import tyro
 
     from cirl_gym.files import held
