@@ -1,6 +1,7 @@
 """Preferences: from what experts did to what they were trading off.
 
-:func:`irl.fit` does it all, from batches to weights with intervals; its parts stand in :mod:`irl.max_margin`,
+:func:`irl.explain` does it all, from a table or batches; :func:`irl.fit` is its core, from batches to weights with
+intervals, whose parts stand in :mod:`irl.max_margin`,
 :mod:`irl.preferences`, :mod:`irl.checks` and :mod:`irl.studies`, and what a run writes in :mod:`irl.result`. The names
 below are loaded when they are first used: importing this package loads neither torch nor pandas.
 """
@@ -22,6 +23,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "cirl_gym.data.features": "draw_weights normalised",
+        ".explanation": "Explanation compare explain load",
         ".max_margin": "FeatureExpectation MaxMarginResult Mixture MixturePolicy closest_mixture expert_mu phi_along "
         "project",
         ".pipeline": "Fit Study fit simulate",

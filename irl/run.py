@@ -23,7 +23,16 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.habits import Contexts
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import ActionRules, rules_for
-from cirl_gym.files import check_finite, loading, read_arrays, read_json, write_arrays, write_json, write_text
+from cirl_gym.files import (
+    check_finite,
+    loading,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from cirl_gym.outcome_models.masked import with_rules
 from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.types import FloatArray
@@ -99,6 +108,23 @@ class Run:
             expert.agent.save(self.folder / "expert.npz")
         write_text(self.folder / "report.html", page)
         result.write(self.folder / "result.json")
+
+    def copy(self, folder: Path) -> Run:
+        """The same files in another folder, as :meth:`write` leaves them: what an earlier run left there is replaced.
+
+        Raises:
+            ValueError: this is not the folder of a whole run, or both are the same.
+            OSError: the folder cannot be written to.
+        """
+        if folder.resolve() == self.folder.resolve():
+            raise ValueError(f"the run is in {folder} already")
+        with self.whole("result.json"):
+            Result.read(self.folder / "result.json")
+        copied = Run.begin(folder, self.settings)
+        for name in ("config.json", *reversed(FILES)):  # the result last
+            if (self.folder / name).is_file():
+                write_bytes(folder / name, (self.folder / name).read_bytes())
+        return copied
 
     @contextmanager
     def whole(self, name: str = "config.json") -> Iterator[None]:

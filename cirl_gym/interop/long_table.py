@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 _COLUMNS = ("id", "step", "action", "patient", "terminated", "truncated")
 
 
+def columns_of(batch: Batch) -> TableColumns:
+    """What the columns of a batch are called in :func:`to_long_table`.
+
+    Raises:
+        ValueError: a feature or a context has one of the other columns' names.
+    """
+    from cirl_gym.tables.columns import TableColumns
+
+    named = tuple(name for name, _ in batch.contexts)
+    return TableColumns(*_COLUMNS[:3], batch.features, *_COLUMNS[3:], contexts=named)
+
+
 def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataFrame:
     """A table of ``sum(k + 1)`` rows, as :meth:`Batch.from_dataframe` and :func:`from_long_table` read it.
 
@@ -38,12 +50,11 @@ def to_long_table(batch: Batch, columns: TableColumns | None = None) -> pd.DataF
     """
     import pandas as pd
 
-    from cirl_gym.tables.columns import TableColumns
     from cirl_gym.tables.files import check_names
 
     named = tuple(name for name, _ in batch.contexts)
     if columns is None:
-        columns = TableColumns(*_COLUMNS[:3], batch.features, *_COLUMNS[3:], contexts=named)
+        columns = columns_of(batch)
     if columns.group is None or columns.terminated is None or columns.truncated is None:
         raise ValueError("columns must name group, terminated and truncated: the table would lose them")
     if not isinstance(columns.action, str):

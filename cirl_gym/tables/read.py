@@ -37,6 +37,9 @@ from cirl_gym.tables.sheet import BadRows, Sheet
 from cirl_gym.tables.spellings import alike
 from cirl_gym.types import BoolArray
 
+HELD_OUT = (0.15, 0.15)
+"""Shares of the groups to choose by and to be held out, unless others are asked for."""
+
 
 @dataclass(frozen=True)
 class PreparedTable:
@@ -124,8 +127,8 @@ def prepare_table(
     options: TableOptions | None = None,
     *,
     rng: np.random.Generator,
-    validation: float = 0.15,
-    test: float = 0.15,
+    validation: float = HELD_OUT[0],
+    test: float = HELD_OUT[1],
 ) -> PreparedTable:
     """Split a table by group into training, validation and test batches, then fill its gaps by training medians.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,9 @@ from agents import MuSource, Solver
 from cirl_gym.outcome_models.inputs import Kind, NetworkKind
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from cirl_gym.data.batch import Batch
     from cirl_gym.tables.columns import TableColumns, TableOptions
     from cirl_gym.tables.sheet import Sheet
     from irl.settings import FitConfig
@@ -61,7 +65,9 @@ class TableArguments:
     max_steps: int | None = None
     """End episodes, truncated, after so many steps."""
 
-    def read(self, table: Path, contexts: Sequence[str] = ()) -> tuple[Sheet, TableColumns, TableOptions]:
+    def read(
+        self, table: Path | pd.DataFrame, contexts: Sequence[str] = ()
+    ) -> tuple[Sheet, TableColumns, TableOptions]:
         """The table, which column is what, and how it is to be read; habits may depend on the columns ``contexts``.
 
         Raises:
@@ -73,8 +79,8 @@ class TableArguments:
         from cirl_gym.tables.files import read_table
         from cirl_gym.tables.sheet import Sheet
 
-        with reading(table):
-            sheet = Sheet(read_table(table))
+        with reading(table) if isinstance(table, Path) else nullcontext():
+            sheet = Sheet(read_table(table) if isinstance(table, Path) else table)
             columns = infer_columns(
                 sheet,
                 id=self.id,
@@ -101,6 +107,20 @@ class TableArguments:
             max_steps=self.max_steps,
         )
         return sheet, columns, options
+
+    def of_batch(self, batch: Batch) -> TableColumns:
+        """What the columns of a batch would be called in a table, with these static ones.
+
+        Raises:
+            ValueError: another option is given: a batch is read already.
+        """
+        from cirl_gym.interop.long_table import columns_of
+
+        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default and one.name != "static"]
+        if given:
+            option = given[0].replace("_", "-")
+            raise ValueError(f"--{option} says how a table is read, and a batch is read already")
+        return replace(columns_of(batch), static=self.static)
 
 
 @dataclass(frozen=True)

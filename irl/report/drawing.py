@@ -84,16 +84,27 @@ class WhatIf:
         return tuple(f"{name} [{unit}]" if unit else name for name, unit in zip(self.features, units, strict=True))
 
 
-def imagine(model: OutcomeModel, batch: Batch, steps: int = 8, outcomes: Sequence[str] | None = None) -> WhatIf:
+def imagine(
+    model: OutcomeModel,
+    batch: Batch,
+    steps: int = 8,
+    outcomes: Sequence[str] | None = None,
+    decision: tuple[int, int] | None = None,
+) -> WhatIf:
     """One held-out history, and its expected futures if each action were taken at every step from then on.
 
-    The episode is the longest one (the first of several), cut at its middle, so that there is a past to see; a future
-    stops where the model holds an end for more likely than not.
+    A future stops where the model holds an end for more likely than not.
 
-    ``batch`` has held-out episodes, ``steps`` is the length of the futures, ``outcomes`` names the features to show.
+    Args:
+        model: predicts them.
+        batch: held-out episodes.
+        steps: length of the futures.
+        outcomes: names of the features to show; default: all.
+        decision: row of the episode, and the step of the first action that is imagined; default: the longest episode
+            (the first of several), cut at its middle, so that there is a past to see.
     """
-    episode = int(batch.lengths.argmax())
-    t = int(batch.lengths[episode]) // 2
+    longest = int(batch.lengths.argmax())
+    episode, t = decision or (longest, int(batch.lengths[longest]) // 2)
     now = model.encode(batch.take(np.array([episode])))[0, t]
     shown = batch.features if outcomes is None else tuple(outcomes)
     columns = [batch.features.index(name) for name in shown]
@@ -206,39 +217,41 @@ def _inline(document: str, name: str, label: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def weights_on(axes: Axes, result: Result, names: Sequence[str], colour: str = BLUE, band: str = BAND) -> None:
+    """Weights of the outcomes ``names``, 90 % intervals, identified set unless it is all, and the truth if known."""
+    place, rows = [result.features.index(name) for name in names], np.arange(len(names))
+    weights = [result.weights[i] for i in place]
+    open_ones = left_open(result)
+    for row, name in enumerate(names):
+        low, high = result.identified_set.ranges[name]
+        if name not in open_ones:
+            axes.barh(row, high - low, left=low, height=0.56, color=band, label="average outcomes allow")
+        axes.plot(result.intervals[name], [row, row], color=colour, lw=2.5, label="90 % interval")
+    axes.plot(weights, rows, "o", color=colour, ms=7, label="weight")
+    truth = [result.true_weights[i] for i in place] if result.true_weights else []
+    if truth:
+        axes.plot(truth, rows, "D", ms=9, mec=ORANGE, mfc="none", mew=1.8, label="truth")
+    axes.axvline(0, color="black", lw=0.8)
+    axes.set_yticks(rows, [fold_name(name, 24) for name in names])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    spans = [result.intervals[name] for name in names]
+    spans += [result.identified_set.ranges[name] for name in names if name not in open_ones]
+    ends = [0.0, *weights, *truth, *(end for span in spans for end in span)]
+    pad = 0.05 * (max(ends) - min(ends))
+    axes.set_xlim(min(ends) - pad, max(ends) + pad)
+    axes.set_xlabel("weight")
+
+
 def weights_svg(result: Result) -> str:
     """Weights that may be read, their 90 % intervals, identified set, and the truth where it is known."""
-    place = [i for i, name in enumerate(result.features) if name not in result.uninterpreted]
-    names, weights = [result.features[i] for i in place], [result.weights[i] for i in place]
-    allowed, folded = left_open(result), [fold_name(result.features[i], 24) for i in place]
-
-    def draw(axes: Axes) -> None:
-        rows = np.arange(len(names))
-        for row, name in enumerate(names):
-            low, high = result.identified_set.ranges[name]
-            if name not in allowed:
-                axes.barh(row, high - low, left=low, height=0.56, color=BAND, label="average outcomes allow")
-            axes.plot(result.intervals[name], [row, row], color=BLUE, lw=2.5, label="90 % interval")
-        axes.plot(weights, rows, "o", color=BLUE, ms=7, label="weight")
-        truth = [result.true_weights[i] for i in place] if result.true_weights else []
-        if truth:
-            axes.plot(truth, rows, "D", ms=9, mec=ORANGE, mfc="none", mew=1.8, label="truth")
-        axes.axvline(0, color="black", lw=0.8)
-        axes.set_yticks(rows, folded)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        spans = [result.intervals[name] for name in names]
-        spans += [result.identified_set.ranges[name] for name in names if name not in allowed]
-        ends = [0.0, *weights, *truth, *(end for span in spans for end in span)]
-        pad = 0.05 * (max(ends) - min(ends))
-        axes.set_xlim(min(ends) - pad, max(ends) + pad)
-        axes.set_xlabel("weight")
-
+    names = [name for name in result.features if name not in result.uninterpreted]
+    weights = dict(zip(result.features, result.weights, strict=True))
     label = "Weights: " + "; ".join(
-        f"{name} {weight:.2f} ({result.intervals[name][0]:.2f} to {result.intervals[name][1]:.2f})"
-        for name, weight in zip(names, weights, strict=True)
+        f"{name} {weights[name]:.2f} ({result.intervals[name][0]:.2f} to {result.intervals[name][1]:.2f})"
+        for name in names
     )
-    height = sum(0.42 if name.count("\n") < 2 else 0.6 for name in folded)
-    return svg("weights", label, 1.0 + height, draw, grid="x")
+    height = sum(0.42 if fold_name(name, 24).count("\n") < 2 else 0.6 for name in names)
+    return svg("weights", label, 1.0 + height, lambda axes: weights_on(axes, result, names), grid="x")
 
 
 def radar_svg(result: Result) -> str:
@@ -339,29 +352,35 @@ def accuracy_svg(result: Result) -> str:
     return svg("accuracy", label, 1.1 + 0.34 * len(bars), draw, grid="x")
 
 
+def course_on(axes: Axes, what_if: WhatIf, feature: int) -> None:
+    """One feature: what was observed, then the prediction under each action."""
+    now = len(what_if.observed) - 1
+    names = list(dict.fromkeys([*what_if.futures, *what_if.actions]))
+    styles = {name: (COLOURS[i % 6], MARKERS[i % 7], DASHES[i % 4]) for i, name in enumerate(names)}
+    past = what_if.observed[:, feature]
+    axes.plot(past, color="black", lw=1.2, label="observed")
+    for step, action in enumerate(what_if.actions):
+        axes.plot(step, past[step], styles[action][1], color=styles[action][0], ms=5)
+    for action, future in what_if.futures.items():
+        color, marker, dash = styles[action]
+        path = [past[now], *future[:, feature]]
+        steps = np.arange(now, now + len(path))
+        axes.plot(steps, path, dash, color=color, lw=1.8)
+        axes.plot(steps[-1], path[-1], marker, color=color, ms=8, clip_on=False)
+        axes.plot([], [], dash, marker=marker, color=color, lw=1.8, ms=6, label=f"if {printable(action)}")
+    axes.axvline(now, color=GREY, ls=":", lw=1)
+    axes.plot(now, past[now], "o", mfc="white", mec="black", ms=6)
+    axes.margins(y=0.1)
+
+
 def what_if_svg(what_if: WhatIf) -> str:
     """One panel per feature: what was observed, then the prediction under each action."""
     d, now = len(what_if.features), len(what_if.observed) - 1
     columns = 1 if d <= 2 else 2
     lines = -(-d // columns)
-    names = list(dict.fromkeys([*what_if.futures, *what_if.actions]))
-    styles = {name: (COLOURS[i % 6], MARKERS[i % 7], DASHES[i % 4]) for i, name in enumerate(names)}
 
     def panel(axes: Axes, feature: int) -> None:
-        past = what_if.observed[:, feature]
-        axes.plot(past, color="black", lw=1.2, label="observed")
-        for step, action in enumerate(what_if.actions):
-            axes.plot(step, past[step], styles[action][1], color=styles[action][0], ms=5)
-        for action, future in what_if.futures.items():
-            color, marker, dash = styles[action]
-            path = [past[now], *future[:, feature]]
-            steps = np.arange(now, now + len(path))
-            axes.plot(steps, path, dash, color=color, lw=1.8)
-            axes.plot(steps[-1], path[-1], marker, color=color, ms=8, clip_on=False)
-            axes.plot([], [], dash, marker=marker, color=color, lw=1.8, ms=6, label=f"if {printable(action)}")
-        axes.axvline(now, color=GREY, ls=":", lw=1)
-        axes.plot(now, past[now], "o", mfc="white", mec="black", ms=6)
-        axes.margins(y=0.1)
+        course_on(axes, what_if, feature)
         axes.set_title(fold_name(what_if.labels[feature], 60 // columns), loc="left", fontsize=10)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8 // columns + 2, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.types import FloatArray
 from irl.result.codec import Document, Interval, Record, Share, require
 from irl.result.sentences import weights_mean_something
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TAILS = (0.05, 0.95)
 MOST_DRAWS = 2000
@@ -90,6 +94,33 @@ class Comparison(Document, frozen=True):
         """Differences and ranges are of the same features, and nothing else is said not to be interpreted."""
         require(set(self.uninterpreted) <= set(self.differences), "uninterpreted must be of features")
         require(set(self.differences) == set(self.ranges), "differences and ranges must be of the same features")
+
+    def summary(self) -> pd.DataFrame:
+        """One row a feature: both runs' weights, their difference with its 90 % interval, the probability that A's is
+        above B's, whether the difference is clear (:attr:`clear`), and why a weight may not be read, if so.
+        """
+        import pandas as pd
+
+        rows = {
+            name: {
+                "a": one.a,
+                "b": one.b,
+                "difference": one.difference,
+                "difference lower 90%": one.interval[0],
+                "difference upper 90%": one.interval[1],
+                "probability above": one.above_zero,
+                "clear": name in self.clear,
+                "no finding": " ".join([*self.unread, *([reason] if (reason := self.uninterpreted.get(name)) else [])]),
+            }
+            for name, one in self.differences.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("feature")
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The verdict of each run that lets no weight be read."""
+        said = {"A": self.verdict_a, "B": self.verdict_b}
+        return tuple(f"{run}: {said[run]}." for run in self.meaningless)
 
     @property
     def meaningless(self) -> tuple[str, ...]:

@@ -418,7 +418,7 @@ def test_what_would_be_refused_late_is_refused_before_anything_is_fitted(monkeyp
     def fitted(*_: object) -> None:
         raise AssertionError("something was fitted")
 
-    monkeypatch.setattr("irl.commands.explain.fit", fitted)
+    monkeypatch.setattr("irl.whole_run.fit", fitted)
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path / "t.csv", stays(*[4] * 3))
     assert "3 patients are too few: weights are learnt from at least two" in refused(capsys, "explain", path)

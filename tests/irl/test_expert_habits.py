@@ -16,7 +16,7 @@ from cirl_gym.data.rollout import act_along
 from cirl_gym.files import StoredParts, read_arrays
 from irl.checks.metrics import accuracy
 from irl.commands.cli import main
-from irl.commands.explain import _plain, demo
+from irl.commands.explain import demo
 from irl.pipeline import simulate
 from irl.report.section import signed
 from irl.result.result import Result
@@ -25,6 +25,7 @@ from irl.run import Run
 from irl.settings import DemoConfig
 from irl.stages import stages
 from irl.stored_stages import stored_expert
+from irl.whole_run import _plain
 
 HABITUAL = tiny_demo(kappa=20.0, expert_habit=(4.0, -1.0))
 

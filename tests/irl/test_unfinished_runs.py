@@ -58,7 +58,7 @@ def quick(monkeypatch):
     """Trainings are kept after every iteration; the page, half of such a run's time, is drawn in one test alone."""
     monkeypatch.setattr(stored_parts, "EVERY", 0.0)
     monkeypatch.setattr(
-        "irl.commands.explain.render",
+        "irl.whole_run.render",
         lambda report: str([one.page[1:] for one in report.sections if one.name == "what-if"]),
     )
     # Whoever works on the source in the middle of a test does no harm.
@@ -151,7 +151,7 @@ AFTER = (
     "irl.pipeline.judged_preferences",
     "irl.pipeline.fit_cloning",
     "irl.evaluation.measured_accuracy",
-    "irl.commands.explain.render",
+    "irl.whole_run.render",
 )
 
 
@@ -177,7 +177,7 @@ class TestKilled:
 
     @pytest.mark.slow
     def test_after_the_stages_that_are_kept(self, whole, tmp_path, monkeypatch):
-        monkeypatch.setattr("irl.commands.explain.render", render)
+        monkeypatch.setattr("irl.whole_run.render", render)
         dying(monkeypatch, demo(PRINTED), tmp_path, *AFTER)
         commands.demo(PRINTED, tmp_path)
         same(whole("printed, with its page", demo(PRINTED)), tmp_path)

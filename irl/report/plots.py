@@ -1,0 +1,137 @@
+"""What is drawn on a notebook's own axes. The verdict stands above; weights that are no finding are grey."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.projections.polar import PolarAxes
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
+
+from irl.report.drawing import BAND, BLUE, GREY, ORANGE, WhatIf, course_on, fold_name, printable, weights_on
+from irl.report.section import signed
+from irl.result.result import Result
+from irl.result.sentences import weights_mean_something
+
+NO_FINDING = "#A6A6A6"
+"""Of weights that are no finding: they look like none."""
+FEWEST = 3
+"""Outcomes of a radar, at least."""
+
+
+def unread(result: Result) -> dict[str, str]:
+    """By outcome, why its weight is no finding: what the verdict says, or what is said of this outcome alone."""
+    if weights_mean_something(result.verdict):
+        return dict(result.uninterpreted)
+    return dict.fromkeys(result.features, said_first(result))
+
+
+def said_first(result: Result) -> str:
+    """The verdict in a sentence."""
+    return next(iter(result.headline), result.verdict)
+
+
+def plot_weights(result: Result, axes: Axes) -> Axes:
+    """Weights, 90 % intervals and what explains equally well; all in grey where the verdict lets none be read."""
+    names, finding = _drawn(result)
+    weights_on(axes, result, names, BLUE if finding else NO_FINDING, BAND if finding else "#EDEDED")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    _say(axes, result, finding)
+    _legend(axes, 0.5)
+    return axes
+
+
+def plot_radar(result: Result, axes: Axes) -> Axes:
+    """Sizes of weights on spokes (the paper's figure 4), with 90 % intervals; under a name its weight.
+
+    Raises:
+        ValueError: the axes are not polar, or fewer than three weights can be drawn.
+    """
+    if not isinstance(axes, PolarAxes):
+        raise ValueError("ax: a radar needs polar axes, as of plt.subplots(subplot_kw={'projection': 'polar'})")
+    names, finding = _drawn(result)
+    if len(names) < FEWEST:
+        raise ValueError(f"a radar needs {FEWEST} weights that may be read, got {len(names)}; plot_weights shows them")
+    colour = BLUE if finding else NO_FINDING
+    place = [result.features.index(name) for name in names]
+    weights = np.array([result.weights[i] for i in place])
+    angles = 2 * np.pi * np.arange(len(names)) / len(names)
+    for angle, name in zip(angles, names, strict=True):
+        low, high = result.intervals[name]
+        # The size of what lies on both sides of zero begins at zero.
+        ends = (0.0 if low < 0 < high else min(abs(low), abs(high)), max(abs(low), abs(high)))
+        axes.plot([angle, angle], ends, color=colour, lw=5, alpha=0.35, solid_capstyle="butt", label="90 % interval")
+    around = np.append(angles, angles[0])
+    axes.plot(around, np.append(np.abs(weights), abs(weights[0])), "-o", color=colour, lw=1.8, ms=5, label="weight")
+    axes.fill(angles, np.abs(weights), color=colour, alpha=0.12)
+    if result.true_weights:
+        truth = np.abs([result.true_weights[i] for i in place])
+        axes.plot(around, np.append(truth, truth[0]), "--D", color=ORANGE, mfc="none", label="truth")
+    titles = [f"{fold_name(name, 18)}\n{signed(w, 2)}" for name, w in zip(names, weights, strict=True)]
+    axes.set_theta_offset(np.pi / 2)
+    axes.set_theta_direction(-1)
+    axes.set_thetagrids(np.degrees(angles), titles, fontsize="small")
+    for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
+        side = np.sin(angle)
+        label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
+    axes.tick_params(axis="x", pad=10)
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+    axes.tick_params(axis="y", labelsize="small", labelcolor=GREY)
+    _say(axes, result, finding)
+    _legend(axes, 0.6)
+    return axes
+
+
+def plot_course(what_if: WhatIf, axes: Axes) -> Axes:
+    """The observed course of the first feature of a history, and what is expected under each action from then on."""
+    course_on(axes, what_if, 0)
+    axes.set_title(f"{printable(what_if.title)}: expected, not advice", loc="left")
+    axes.set_ylabel(fold_name(what_if.labels[0], 30))
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return axes
+
+
+def _drawn(result: Result) -> tuple[Sequence[str], bool]:
+    """The outcomes whose weights are drawn, and whether these are a finding."""
+    finding = weights_mean_something(result.verdict)
+    names = [name for name in result.features if not (finding and name in result.uninterpreted)]
+    if not names:
+        raise ValueError(f"no weight may be read: {'; '.join(sorted(set(result.uninterpreted.values())))}")
+    return names, finding
+
+
+def _say(axes: Axes, result: Result, finding: bool) -> None:
+    """The verdict above, and below it what is missing or no finding."""
+    said = [said_first(result)]
+    if not finding:
+        said.append("These weights are no finding.")
+    elif result.uninterpreted:
+        said.append(f"Not interpreted: {', '.join(result.uninterpreted)}.")
+    axes.set_title("\n".join(textwrap.fill(printable(one), 62) for one in said), loc="left", fontsize="medium")
+
+
+def _legend(axes: Axes, below: float) -> None:
+    """Each label once, so many inches under the axes."""
+    handles, labels = axes.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    lower = axes.transAxes + ScaledTranslation(0, -below, axes.figure.dpi_scale_trans)
+    axes.legend(
+        list(once.values()),
+        list(once),
+        loc="upper right",
+        bbox_to_anchor=(1, 0),
+        bbox_transform=lower,
+        ncols=4,
+        columnspacing=1.2,
+        handlelength=1.4,
+        frameon=False,
+        fontsize="small",
+    )

@@ -1,0 +1,237 @@
+"""A run, from what is asked to its folder, which is whole or has no result: the one road behind ``cirl demo``,
+``cirl explain`` and :func:`irl.explain`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec.structs import replace as replaced
+
+from agents.expert import Expert
+from cirl_gym.data.batch import Batch
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.habits import PREVIOUS
+from cirl_gym.data.known import known_names, with_known
+from cirl_gym.data.outcomes import changing, read_outcome, with_lags
+from cirl_gym.data.rules import masked
+from cirl_gym.outcome_models.stated import StatedEffect, read_effect
+from cirl_gym.tables.columns import TableColumns, TableOptions
+from cirl_gym.tables.read import HELD_OUT, PreparedTable, split_groups
+from irl.commands.options import ExplainOptions, fit_config
+from irl.evaluation import judged
+from irl.pipeline import Study, fit, simulate
+from irl.report.drawing import imagine
+from irl.report.run import report_of
+from irl.report.section import render
+from irl.report.why import most_shown
+from irl.result.result import installed_versions
+from irl.run import Run
+from irl.settings import FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfig
+from irl.stages import stages
+from irl.stored_stages import identity_of, remove, unfinished
+from irl.studies.why import shown_decisions, why
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Episodes to learn from, to choose by and to be held out: no patient is in two of them."""
+
+    train: Batch
+    validation: Batch
+    test: Batch
+    table: dict[str, Any] | None = None
+    """What was found and repaired when the table was read; None where they were batches before."""
+
+    def __post_init__(self) -> None:
+        parts = [set(one.groups) for one in self.splits]
+        if both := sorted((parts[0] & parts[1]) | (parts[0] & parts[2]) | (parts[1] & parts[2])):
+            raise ValueError(f"the splits share patients, {both[0]!r} among them: held-out patients are others")
+        # Said now, and not after the models are fitted.
+        if len(parts[0]) < 2:
+            raise ValueError(
+                f"{len(set.union(*parts))} patients are too few: weights are learnt from at least two, and two more "
+                "are held out"
+            )
+
+    @classmethod
+    def of_table(cls, table: PreparedTable) -> Episodes:
+        """Those of a table, and the account of it."""
+        return cls(table.train, table.validation, table.test, table.report.as_dict())
+
+    @property
+    def splits(self) -> tuple[Batch, Batch, Batch]:
+        """All three."""
+        return self.train, self.validation, self.test
+
+
+def asked_of(
+    options: ExplainOptions, columns: TableColumns, how: TableOptions, signs: Mapping[str, int], name: str = ""
+) -> ExplainConfig:
+    """What the options ask for, of a table of the file ``name`` or of batches that have such columns.
+
+    Raises:
+        ValueError: an option is not possible; the message names it.
+    """
+    stated, chosen = (options.effect, options.enforce_effects), fit_config(options)
+    return ExplainConfig(columns, how, signs, options.seed, chosen, options.outcomes, *stated, name)
+
+
+def demo(config: DemoConfig, out: Path) -> Run:
+    """Recover a simulated expert's preferences and compare them with the truth.
+
+    Raises:
+        ValueError: an option is out of its range.
+        OSError: the folder cannot be written to.
+    """
+    asked = _plain({"command": "demo", **asdict(config)})
+    run, identity = Run.begin(out, asked), identity_of(asked, installed_versions())
+    with one_thread(), stages(9 + config.fit.more_stages) as shown, unfinished(out, identity, shown) as stored:
+        simulated = simulate(config, shown, stored)
+        study = Study(
+            simulated.train,
+            simulated.validation,
+            simulated.expert.agent.feature_map,
+            np.array(config.signs, dtype=np.float64),
+            config.fit.whole(config.parameters.horizon),
+            config.seed,
+            shown,
+            stored,
+        )
+        return _finished(run, study, simulated.test, asked, simulated.expert, simulated=simulated)
+
+
+def episodes_of_batches(batches: Sequence[Batch], config: ExplainConfig) -> Episodes:
+    """One batch, split by patient as a table is, or the three splits as they are.
+
+    Raises:
+        ValueError: there are neither one nor three, they do not fit together, or share patients.
+    """
+    if len(batches) not in (1, 3):
+        raise ValueError(f"give one batch, or three: to learn from, to choose by, held out; got {len(batches)}")
+    whole = Batch.together(batches)
+    if len(batches) == 1:
+        batches = [
+            whole.take(part).trimmed()
+            for part in split_groups(whole.groups, np.random.default_rng([config.seed, 0]), *HELD_OUT)
+        ]
+    asked_for = (config.outcomes, config.columns.features)
+    lagged = (with_lags(batch, changing(*asked_for)) for batch in batches)
+    known = (with_known(batch, known_names(*asked_for)) for batch in lagged)
+    train, validation, test = (masked(batch, config.fit.forbid) for batch in known)
+    return Episodes(train, validation, test)
+
+
+def explain(episodes: Episodes, config: ExplainConfig, out: Path, *, quiet: bool = False) -> Run:
+    """Recover the preferences behind decisions; ``quiet`` shows no progress.
+
+    Raises:
+        ValueError: nothing can be learnt from these episodes, or an option does not fit them.
+        OSError: the folder cannot be written to.
+    """
+    outcomes = config.outcomes or tuple(name for name in episodes.train.features if name not in config.columns.static)
+    asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
+    run, identity = Run.begin(out, asked), identity_of(asked, installed_versions(), episodes.splits)
+    feature_map = FeatureMap.from_batch(episodes.train, outcomes)
+    signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
+    everyone = Batch.together(episodes.splits)
+    # A fold needs a few patients to be judged and a few to learn from.
+    folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
+    how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
+    if how.habit == HABIT and everyone.n_actions > FEW_ACTIONS:
+        how = replace(how, habit=(PREVIOUS,))
+    effects = stated_effects(config, feature_map, everyone)
+    if config.enforce_effects:
+        how = held_to(how, effects, episodes.train.features)
+    total, given = 7 + how.more_stages, (episodes.train, episodes.validation, feature_map, signs, how, config.seed)
+    with one_thread(), stages(total, quiet=quiet) as shown, unfinished(out, identity, shown) as stored:
+        study = Study(*given, shown, stored, everyone, None, effects)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "action .* is never taken in these episodes")  # the account has said so
+            return _finished(run, study, episodes.test, asked, table=episodes.table)
+
+
+def stated_effects(config: ExplainConfig, phi: FeatureMap, everyone: Batch) -> tuple[StatedEffect, ...]:
+    """What ``--effect`` says, by the names of a table whose episodes are ``everyone``.
+
+    Raises:
+        ValueError: an entry cannot be read, names what is not there, speaks of an action that nobody took, or says more
+            of an effect that another speaks of.
+    """
+    action_names, taken = everyone.action_names, set(everyone.actions[everyone.mask].tolist())
+    column = config.columns.actions[0] if len(config.columns.actions) == 1 else ""
+    names = tuple(dict.fromkeys((*phi.features, *phi.of)))
+    read: dict[tuple[str, str], StatedEffect] = {}
+    for text in config.effects:
+        one = read_effect(text, action_names, names, column)
+        never = [name for name in (action_names[0], one.action) if action_names.index(name) not in taken]
+        if never:
+            raise ValueError(
+                f"--effect: {text!r} cannot be compared with the table, action {never[0]!r} was never taken"
+            )
+        if (one.action, one.outcome) in read:
+            raise ValueError(f"--effect: {text!r} and {read[one.action, one.outcome].text!r} are of the same effect")
+        read[one.action, one.outcome] = one
+    return tuple(read.values())
+
+
+def held_to(config: FitConfig, effects: Sequence[StatedEffect], observed: Sequence[str]) -> FitConfig:
+    """The configuration of a fit whose outcome model, a law alone, is held to effects.
+
+    Raises:
+        ValueError: an effect is on what is computed of features, and not on one that is observed.
+    """
+    for one in effects:
+        if one.outcome not in observed:
+            raise ValueError(
+                f"--enforce-effects: {one.outcome!r} is computed; state the effect of what it is computed of"
+            )
+    law = replace(config.outcome.autoregression, effects=tuple(one.bounds for one in effects))
+    return replace(config, model="ar", outcome=replace(config.outcome, autoregression=law))
+
+
+def _finished(
+    run: Run, study: Study, test: Batch, asked: dict[str, Any], expert: Expert | None = None, **known: Any
+) -> Run:
+    """Fit, judge by held-out episodes and what else is known (:func:`irl.evaluation.judged`), leave a whole folder."""
+    found = fit(study)
+    with study.stages.stage("evaluation"):
+        result = judged(study, found, test, config=asked, **known)
+    result = replaced(result, seconds=study.stages.seconds)
+    seen = [name for name in found.feature_map.of if read_outcome(name, (name,)).columns]  # not what an action is
+    what_if = imagine(found.model.model, test, outcomes=found.feature_map.read or seen)
+    decisions = shown_decisions(test, most_shown(result, test))
+    whys = why(found.agent, found.posterior, test, decisions)
+    page = render(report_of(result, what_if, whys=whys, held_out=test.n_steps, date=run.date))
+    run.write(result, page, found, study.train, test, expert)
+    remove(run.folder)
+    return run
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes in one thread inside: the same numbers everywhere, and the rest of a notebook as it was."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _plain(value: Any) -> Any:
+    """A configuration in JSON's own types."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
