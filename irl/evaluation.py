@@ -45,6 +45,7 @@ from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import SamplerReport, sample_posterior
 from irl.result import result as records
 from irl.result import sentences
+from irl.result.consequences import Consequences
 from irl.result.effects import (
     ActionOverlap,
     Effect,
@@ -225,7 +226,9 @@ def judged(
         kappa=records.Kappa(posterior.kappa_mean, posterior.kappa_interval),
         true_weights=None if truth is None else _numbers(truth),
         table=None if table is None else dict(table),
-        headline=headline(found, word, likelihood, met, effects=effects, held=held, truth=truth, allowed=allowed),
+        headline=headline(
+            found, word, likelihood, met, effects=effects, held=held, truth=truth, allowed=allowed, followed=followed
+        ),
         effects=effects,
         overlap=measured_overlap(foreseen["boosting"], decided, table),
         uninterpreted=unread,
@@ -328,10 +331,11 @@ def headline(
     held: Sequence[StatedEffect] = (),
     truth: FloatArray | None = None,
     allowed: records.AllowedActions | None = None,
+    followed: Consequences | None = None,
 ) -> tuple[str, ...]:
     """The verdict, the finding and what limits it, one sentence each; what contradicts what is known comes first.
 
-    ``held``: what the outcome model was held to.
+    ``held``: what the outcome model was held to; ``followed``: what policies come to, of which an early end is told.
     """
     unread = uninterpreted(effects, found.feature_map)
     names, posterior = found.feature_map.features, found.posterior
@@ -348,6 +352,7 @@ def headline(
             *sentences.loop_sentences(names, found.loop, posterior, unread),
             *sentences.expectation_sentences(found.feature_map, found.model.model.noise_scale),
             *sentences.window_sentences(names, found.windows, unread),
+            *([followed.sentence] if followed is not None and followed.shorter else []),
         )
     return (
         *contradiction_sentences(effects),

@@ -33,7 +33,8 @@ def endings_section(result: Result) -> Section | None:
         "What an end means: whoever recovers, dies or is watched no longer is the same to these sums.",
     )
     table = Table("What every policy comes to", heads, rows)
-    return Section("endings", "What ending an episode is worth", (found.sentence, terms, table), (found.sentence,))
+    shown = () if found.sentence in result.headline else (found.sentence,)  # once on a terminal
+    return Section("endings", "What ending an episode is worth", (found.sentence, terms, table), shown)
 
 
 def other_weights_section(result: Result) -> Section | None:

@@ -88,7 +88,10 @@ def _accuracy(result: Result) -> Section:
     rows = []
     if found is not None:
         every = f"{found.decisions:,} decisions"
-        rows = [[name, percent(met), every] for name, met in drawing.predicted_bars(found).items()]
+        rows = [
+            [name, percent(met), every]
+            for name, met in drawing.predicted_bars(found, result.habits is not None).items()
+        ]
     rows += [[name, percent(met), episodes] for name, met in drawing.acting_bars(accuracy).items()]
     rows.append(["ceiling", "not known" if accuracy.ceiling is None else percent(accuracy.ceiling), episodes])
     met = Table("Decisions met", ["policy", "accuracy", "of"], rows)
@@ -99,7 +102,7 @@ def _accuracy(result: Result) -> Section:
     if found is not None:
         shows = (
             "The share of decisions that the likeliest action of each policy meets, as a mean over episodes. What the "
-            "experts are predicted to do, by preferences and habits together, and the three references below it are "
+            "experts are predicted to do, by preferences and habits together, and the references below it are "
             f"about {_foreseen(found)}. What the preferences alone would do, as a policy that never errs and has no "
             f"habits, and what stands below it are about the {episodes}."
         )

@@ -302,13 +302,18 @@ def margins_svg(result: Result) -> str:
     return svg("margins", f"Margin of the loop: {said}", 2.6, draw)
 
 
-def predicted_bars(found: HeldOutLikelihood) -> dict[str, float]:
-    """Accuracy of the predicted experts, and of references that know no preferences, on the same decisions."""
+def predicted_bars(found: HeldOutLikelihood, habits: bool) -> dict[str, float]:
+    """Accuracy of the predicted experts, and of references that know no preferences, on the same decisions.
+
+    Without ``habits``, which are then no more than frequencies, there is no habit among them.
+    """
     return {
         "predicted experts (CIRL)": found.cirl.accuracy,
+        **({"habit alone": found.habit.accuracy} if habits else {}),
         "gradient boosting": found.boosting.accuracy,
         "behaviour cloning": found.cloning.accuracy,
         "last-action table": found.last_action.accuracy,
+        "most frequent action, foreseen": found.frequencies.accuracy,
     }
 
 
@@ -325,7 +330,7 @@ def acting_bars(accuracy: Accuracy) -> dict[str, float]:
 def accuracy_svg(result: Result) -> str:
     """Accuracy of the predicted experts and of the preferences alone, each beside its references, and the ceiling."""
     accuracy = result.accuracy
-    above = {} if result.likelihood is None else predicted_bars(result.likelihood)
+    above = {} if result.likelihood is None else predicted_bars(result.likelihood, result.habits is not None)
     below = acting_bars(accuracy)
     bars = [*above.items(), *below.items()]
     # The two groups are about different decisions: a gap parts them.

@@ -151,6 +151,8 @@ def test_ends_are_told_on_page_and_terminal_in_the_same_words() -> None:
     result = sample_result()
     (section,) = (one for one in report_of(result).sections if one.name == "endings")
     assert section.page[0] == section.terminal[0] == result.consequences.sentence
+    told = structs.replace(result, headline=(*result.headline, result.consequences.sentence))
+    assert [one.terminal for one in report_of(told).sections if one.name == "endings"] == [()]  # said above already
     rows = rows_of(result, "endings", "What every policy comes to")
     assert [row[0] for row in rows] == [
         *("experts, as observed", "experts, as predicted", "preferences alone (CIRL)", "always 1")
