@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from agents.policies.policy import ConstantPolicy, WithinRules
+from agents.successor.agent import SuccessorPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.data.rollout import act_along
@@ -174,7 +175,7 @@ def judged(
     if simulated is not None:  # of actions not taken only where a simulator can be asked
         counterfactual = counterfactual_error(model, test, OracleModel(simulated.parameters), phi).pooled
     # What both policies would most likely have done.
-    chosen = (act_along(found.policy, test), act_along(found.cloning, test))
+    chosen = (_best_along(found.policy, test), act_along(found.cloning, test))
     met = measured_accuracy(*chosen, train, test, chances)
     rules = rules_of(found.agent.model)
     allowed = (
@@ -291,12 +292,19 @@ def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[records.LoopRou
     rounds: list[records.LoopRound] = []
     before = None
     for entry, policy in zip(loop.rounds, loop.policies, strict=True):
-        chosen = act_along(policy, watched)
+        chosen = _best_along(policy, watched)
         changed = None if before is None else float((chosen != before)[watched.mask].mean())
         numbers = (entry.k, tuple(entry.w), tuple(entry.mu), entry.lambda_clipped, entry.margin, entry.seconds)
         rounds.append(records.LoopRound(*numbers, accuracy(chosen, watched), changed))
         before = chosen
     return tuple(rounds)
+
+
+def _best_along(policy: Policy, batch: Batch) -> IntArray:
+    """``[N, T]`` what a policy would do along histories, in one search where it searches for plans."""
+    if isinstance(policy, SuccessorPolicy) and policy.habit is None:
+        return policy.best_along(batch)
+    return act_along(policy, batch)
 
 
 def recorded_mixture(mixture: Mixture, loop: MaxMarginResult) -> records.PolicyMixture:

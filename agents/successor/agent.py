@@ -64,6 +64,8 @@ Source: TypeAlias = Batch | gym.Env[Any, Any] | TumourWorld | CounterfactualWorl
 # Where outcomes scaled to [0, 1] lie on average, and how large the effect of one action is beside it: only the size
 # of the first steps of training depends on these two.
 _LEVEL, _DIFFERENCE = 0.3, 0.2
+_NARROW = 8
+"""A search of less width need not find more than the greedy policy's plans."""
 _PLANS_AT_ONCE = 8192
 """Some thousand plans at a time stay in the processor's cache."""
 
@@ -173,7 +175,7 @@ class SuccessorConfig:
     width: int = 32
     """Plans that go on in the beam search when acting (in training 1: the greedy policy is followed): so many for each
     first action where there are two. Where there are more, 2 ``width`` plans are shared evenly among them, but 2 at
-    least go on for each (:func:`plans_each`)."""
+    least go on for each, or 1 where ``width`` is below 8 (:func:`plans_each`)."""
 
     def __post_init__(self) -> None:
         counts = "episodes weights_per_history gradient_steps batch_size width"
@@ -189,7 +191,7 @@ def plans_each(width: int, n_actions: int) -> int:
     many plans go on beside the greedy policy's. Measured with 20 outcomes and 25 actions, mean value of the best plans
     beyond that of the greedy policy: .00009 with 2 plans each, .00007 with 4, .00011 with 8, .00019 with 32.
     """
-    return min(width, max(2 * width // n_actions, 2))
+    return min(width, max(2 * width // n_actions, 2 if width >= _NARROW else 1))
 
 
 class SuccessorAgent:
@@ -241,9 +243,17 @@ class SuccessorAgent:
             found = self.network.values(t, self.inputs(states), torch.from_numpy(w.astype(np.float32)))
         return np.asarray(found.numpy())
 
-    def planned_psi(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> FloatArray:
-        """``[n, A, d]`` psi(h_t, a; w) of the :meth:`plans`."""
-        return self.plans(t, states, w, width).psi
+    def planned_psi(
+        self, t: int | IntArray, states: Float32Array, w: FloatArray, width: int | None = None
+    ) -> FloatArray:
+        """``[n, A, d]`` psi(h_t, a; w) of the best plans, as :meth:`plans`, one w a row.
+
+        ``t`` is one time for all histories, or ``[n]`` in ascending order, which takes far less time than one search
+        for each time.
+        """
+        times = np.broadcast_to(t, len(states))
+        parts = [plans.psi for plans in self._planned(times, states, w, width)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.model.n_actions, w.shape[1]))
 
     def plans(self, t: int, states: Float32Array, w: FloatArray, width: int | None = None) -> Plans:
         """The best plans (:func:`agents.successor.planning.plan`), one w a row.
@@ -254,15 +264,17 @@ class SuccessorAgent:
             w: ``[n, d]`` preferences.
             width: of the search (:attr:`SuccessorConfig.width`); default: the agent's own.
         """
+        parts, shape = self._planned(np.full(len(states), t), states, w, width), (0, self.model.n_actions)
+        none = Plans(np.zeros((*shape, w.shape[1])), np.zeros((*shape, self.horizon - t), dtype=np.int64))
+        return Plans(*map(np.concatenate, zip(*parts, strict=True))) if parts else none
+
+    def _planned(self, times: IntArray, states: Float32Array, w: FloatArray, width: int | None) -> list[Plans]:
+        """Plans of some thousand at a time."""
         n_actions = self.model.n_actions
         search = self._search(plans_each(self.width if width is None else width, n_actions))
         size = max(_PLANS_AT_ONCE // (search.width * n_actions), 1)
-        parts = [
-            plan(search, t, states[first : first + size], w[first : first + size])
-            for first in range(0, len(states), size)
-        ]
-        none = Plans(np.zeros((0, n_actions, w.shape[1])), np.zeros((0, n_actions, self.horizon - t), dtype=np.int64))
-        return Plans(*map(np.concatenate, zip(*parts, strict=True))) if parts else none
+        pieces = [slice(first, first + size) for first in range(0, len(states), size)]
+        return [plan(search, times[piece], states[piece], w[piece]) for piece in pieces]
 
     def _search(self, width: int) -> Search:
         return Search(self.model, self.feature_map, self.values, self.horizon, self.gamma, width)
@@ -289,10 +301,10 @@ class SuccessorAgent:
             )
         states, (several, d), n_actions = self.model.encode(batch), weights.shape, self.model.n_actions
         psi = np.zeros((several, len(batch), batch.horizon, n_actions, d), dtype=np.float32)
-        for t in range(batch.horizon):
-            alive = np.flatnonzero(batch.mask[:, t])
-            own, every = np.repeat(weights, len(alive), axis=0), np.tile(states[alive, t], (several, 1))
-            psi[:, alive, t] = self.planned_psi(t, every, own, width).reshape(several, len(alive), n_actions, d)
+        time, episode = np.nonzero(batch.mask.T)
+        every, own = np.repeat(states[episode, time], several, axis=0), np.tile(weights, (len(time), 1))
+        found = self.planned_psi(np.repeat(time, several), every, own, width)
+        psi[:, episode, time] = found.reshape(-1, several, n_actions, d).transpose(1, 0, 2, 3)
         return psi if given.ndim == 2 else psi[0]
 
     def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
@@ -472,16 +484,22 @@ class SuccessorPolicy(ScoringPolicy):
             warn_of_lost_history("SuccessorPolicy", hot)
         self.agent.check_horizon(int(times.max()) + 1)
         q = np.zeros((len(obs), n_actions))
-        for t in np.unique(times):
-            rows = np.flatnonzero(times == t)
-            w = np.broadcast_to(self.w, (len(obs), self.w.shape[-1]))[rows]
-            psi = self.agent.planned_psi(int(t), states[rows], w)
-            q[rows] = psi @ self.w if self.w.ndim == 1 else np.einsum("nad,nd->na", psi, w)
+        order = np.argsort(times, kind="stable")
+        w = np.broadcast_to(self.w, (len(obs), self.w.shape[-1]))[order]
+        psi = self.agent.planned_psi(times[order], states[order], w)
+        q[order] = np.einsum("nad,nd->na", psi, w)
         scores = np.asarray(among_allowed(q, allowed_actions(model, states)))
         previous = np.where(begin | ~hot.any(axis=1), -1, hot.argmax(axis=1))
         if self.kappa is not None and self.habit is not None:
             scores = tempered(scores, self.kappa) + self.habit.after(previous, previous2)
         return scores, (states, times, previous)
+
+    def best_along(self, batch: Batch) -> IntArray:
+        """Best action ``[N, T]`` after every history of a batch, zero on padding: without habits, for one preference.
+
+        What :func:`cirl_gym.data.rollout.act_along` finds step by step, by one search for all steps together.
+        """
+        return np.where(batch.mask, self.agent.q(batch, self.w).argmax(axis=2), 0)
 
     def draw(self, scores: FloatArray) -> IntArray:
         """Actions ``[n]`` drawn from softmax(kappa Q), or softmax(b + kappa Q); without kappa those of largest Q."""

@@ -44,11 +44,38 @@ class _Step(NamedTuple):
     """One step of all plans of all searches, ``n`` histories with ``M`` searches of ``K`` plans each."""
 
     parents: IntArray | None
-    """``[n, M, K]`` which of the step before each plan goes on from; None at the first step."""
+    """``[n', M, K]`` which of the step before each plan goes on from, of the histories that began before; None at the
+    first step."""
     actions: IntArray
     """``[n, M, K]`` what is done."""
     gained: FloatArray
     """``[n, M, K, d]`` what the step adds to psi."""
+
+
+class _Beam(NamedTuple):
+    """Unfinished plans of ``n`` histories with ``M`` searches of ``K`` plans each, before their next action."""
+
+    flat: Float32Array
+    """``[n M K, S]`` states."""
+    actions: IntArray
+    """``[n, M, K]`` the next action."""
+    score: FloatArray
+    """``[n, M, K]`` value of what came so far; minus infinity of a plan that is not allowed and only fills up."""
+    reach: FloatArray
+    """``[n, M, K]`` discounted chance of getting there."""
+
+    @classmethod
+    def begun(cls, states: Float32Array, actions: IntArray, allowed: BoolArray | None = None) -> _Beam:
+        """Nothing done yet from states ``[n, S]``; ``allowed`` ``[n, M, K]`` says which actions are; None: all."""
+        score = np.zeros(actions.shape) if allowed is None else np.where(allowed, 0.0, -np.inf)
+        return cls(np.repeat(states, actions[0].size, axis=0), actions, score, np.ones(actions.shape))
+
+    def joined(self, states: Float32Array, first: IntArray) -> _Beam:
+        """With further histories ``[n', S]`` that begin now by one action of each search, ``first`` ``[n', M]``."""
+        plans = self.actions.shape[2]
+        allowed = np.broadcast_to(np.arange(plans) == 0, (*first.shape, plans))
+        new = _Beam.begun(states, np.repeat(first[..., None], plans, axis=2), allowed)
+        return _Beam(*(np.concatenate(both) for both in zip(self, new, strict=True)))
 
 
 class Plans(NamedTuple):
@@ -57,28 +84,31 @@ class Plans(NamedTuple):
     psi: FloatArray
     """``[n, A, d]`` its psi."""
     actions: IntArray
-    """``[n, A, T - t]`` its actions."""
+    """``[n, A, T - t]`` its actions, t the time of the first history; -1 before the time of a later one."""
 
 
-def plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Plans:
+def plan(search: Search, t: int | IntArray, states: Float32Array, w: FloatArray) -> Plans:
     """The best plan found that begins with a, for every action a: psi(h_t, a; w).
 
     Where the model's world forbids actions, plans go on by allowed ones only; the first action is whatever is asked
-    for, forbidden or not.
+    for, forbidden or not. Histories of several times are searched together, those of later times joining in.
 
     Args:
         search: how; its width is that of each row and first action.
-        t: time of the histories.
+        t: time of the histories, one for all or ``[n]`` in ascending order.
         states: ``[n, S]`` histories in the model's form.
         w: ``[n, d]`` preferences, one per row.
     """
-    first: IntArray = np.tile(np.arange(search.model.n_actions), (len(states), 1))[..., None]
-    return _best(search, t, states, first, None, w)
+    n, n_actions = len(states), search.model.n_actions
+    begin: IntArray = np.broadcast_to(t, n)
+    first = int(np.searchsorted(begin, begin[0], side="right"))
+    actions: IntArray = np.tile(np.arange(n_actions), (n, 1))
+    return _best(search, begin, states, _Beam.begun(states[:first], actions[:first, :, None]), actions, w)
 
 
 def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> FloatArray:
     """psi(h_t, a; w) ``[n, d]`` of the best plan found, whatever allowed action it begins with; arguments as in
-    :func:`plan`.
+    :func:`plan`, for histories of one time.
 
     All first actions share one search, so that it costs 1 / A of :func:`plan` and fewer plans of each go on.
     """
@@ -86,67 +116,71 @@ def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Fl
     values = among_allowed(search.estimate(t, states[:, None], w)[:, 0], allowed)
     # What the estimate takes for best comes first, and so is followed by its greedy policy.
     first: IntArray = np.argsort(-values, axis=1, kind="stable")
-    possible = None if allowed is None else np.take_along_axis(allowed, first, axis=1)
-    return _best(search, t, states, first[:, None], possible, w).psi[:, 0]
+    possible = None if allowed is None else np.take_along_axis(allowed, first, axis=1)[:, None]
+    beam = _Beam.begun(states, first[:, None], possible)
+    return _best(search, np.full(len(states), t), states, beam, first[:, :1], w).psi[:, 0]
 
 
-def _best(
-    search: Search, t: int, states: Float32Array, actions: IntArray, possible: BoolArray | None, w: FloatArray
-) -> Plans:
-    """The best ways to go on, M of each history, from histories ``[n, S]`` by one of the first actions ``[n, M, K]``.
+def _best(search: Search, begin: IntArray, states: Float32Array, beam: _Beam, first: IntArray, w: FloatArray) -> Plans:
+    """The best ways to go on, M of each history, from histories ``[n, S]`` in ascending order of their times ``[n]``.
 
-    There are M searches from each history. Where ``possible`` ``[n, K]`` is False a plan is not allowed and only fills
-    up the width; None: all are allowed.
+    The beam is of those that begin first; the others join it by their first actions ``[n, M]``, one a search.
     """
-    n, searches, plans = actions.shape
-    flat = np.repeat(states, searches * plans, axis=0)
-    lost = None if possible is None else np.where(possible, 0.0, -np.inf)[:, None]
-    score, reach = np.zeros(actions.shape), np.ones(actions.shape)
     steps: list[_Step] = []
     parents: IntArray | None = None
-    row = np.arange(n * searches)[:, None]
-    for step in range(t, search.horizon):
-        taken = actions.reshape(-1)
-        outcome, end = foresee(search.model, flat, taken)
-        gained = reach[..., None] * search.feature_map(outcome).reshape(*reach.shape, -1)
-        score += (gained.reshape(n, -1, w.shape[1]) @ w[:, :, None]).reshape(score.shape)
-        steps.append(_Step(parents, actions, gained))
-        if step == search.horizon - 1:
-            break
-        reach = reach * (search.gamma * (1.0 - end.reshape(reach.shape)))
-        flat = search.model.advance(flat, taken, outcome)
-        values = search.estimate(step + 1, flat.reshape(n, -1, flat.shape[1]), w)
-        n_actions = values.shape[-1]
-        promise = reach[..., None] * values.reshape(*reach.shape, n_actions)
-        promise += score[..., None]
-        allowed = allowed_actions(search.model, flat)
-        if allowed is not None:
-            promise = np.where(allowed.reshape(promise.shape), promise, -np.inf)
-            promise = promise if lost is None else promise + lost[..., None]
-        promise = promise.reshape(n * searches, -1)
-        chosen = _kept(promise, n_actions, search.width)
-        shape = (n, searches, chosen.shape[1])
-        within, follow = np.divmod(chosen, n_actions)
-        if allowed is not None:
-            lost = np.where(np.isneginf(promise[row, chosen]), -np.inf, 0.0).reshape(shape)
-        place = (within + row * (promise.shape[1] // n_actions)).reshape(shape)
-        flat, score, reach = flat[place.reshape(-1)], score.reshape(-1)[place], reach.reshape(-1)[place]
-        parents, actions = within.reshape(shape), follow.reshape(shape)
-    return _along(steps, (score if lost is None else score + lost).argmax(axis=2))
+    for step in range(int(begin[0]), search.horizon):
+        known, n = len(beam.actions), int(np.searchsorted(begin, step, side="right"))
+        if n > known:
+            beam = beam.joined(states[known:n], first[known:n])
+        outcome, end = foresee(search.model, beam.flat, beam.actions.reshape(-1))
+        gained = beam.reach[..., None] * search.feature_map(outcome).reshape(*beam.reach.shape, -1)
+        score = beam.score + (gained.reshape(n, -1, w.shape[1]) @ w[:n, :, None]).reshape(beam.score.shape)
+        steps.append(_Step(parents, beam.actions, gained))
+        if step < search.horizon - 1:
+            reach = beam.reach * (search.gamma * (1.0 - end.reshape(beam.reach.shape)))
+            flat = search.model.advance(beam.flat, beam.actions.reshape(-1), outcome)
+            beam, parents = _further(search, step + 1, _Beam(flat, beam.actions, score, reach), w[:n])
+    return _along(steps, score.argmax(axis=2))
+
+
+def _further(search: Search, t: int, beam: _Beam, w: FloatArray) -> tuple[_Beam, IntArray]:
+    """The plans that go on by their next actions, and which ``[n, M, K]`` each goes on from.
+
+    In the beam that is handed in stands the action before.
+    """
+    n, searches, plans = beam.score.shape
+    values = search.estimate(t, beam.flat.reshape(n, -1, beam.flat.shape[1]), w)
+    n_actions = values.shape[-1]
+    promise = beam.reach[..., None] * values.reshape(*beam.score.shape, n_actions)
+    promise += beam.score[..., None]
+    allowed = allowed_actions(search.model, beam.flat)
+    if allowed is not None:
+        promise = np.where(allowed.reshape(promise.shape), promise, -np.inf)
+    promise = promise.reshape(n * searches, -1)
+    row: IntArray = np.arange(n * searches)[:, None]
+    chosen = _kept(promise, n_actions, search.width)
+    within, follow = np.divmod(chosen, n_actions)
+    shape = (n, searches, chosen.shape[1])
+    place = (within + row * plans).reshape(shape)
+    score = beam.score.reshape(-1)[place]
+    if allowed is not None:
+        score = np.where(np.isneginf(promise[row, chosen]).reshape(shape), -np.inf, score)
+    parents: IntArray = within.reshape(shape)
+    reach = beam.reach.reshape(-1)[place]
+    return _Beam(beam.flat[place.reshape(-1)], follow.reshape(shape), score, reach), parents
 
 
 def _along(steps: list[_Step], best: IntArray) -> Plans:
     """The plans that end at ``best`` ``[n, M]`` of the last step, walked back to the first."""
-    place, path, done = best[..., None], [], []
-    for step in reversed(steps):
-        path.append(np.take_along_axis(step.gained, place[..., None], axis=2)[:, :, 0])
-        done.append(np.take_along_axis(step.actions, place, axis=2))
+    place = best[..., None]
+    psi: FloatArray = np.zeros((*best.shape, steps[-1].gained.shape[-1]))
+    actions: IntArray = np.full((*best.shape, len(steps)), -1)
+    for number, step in reversed(list(enumerate(steps))):
+        psi[: len(place)] += np.take_along_axis(step.gained, place[..., None], axis=2)[:, :, 0]
+        actions[: len(place), :, number] = np.take_along_axis(step.actions, place, axis=2)[..., 0]
         if step.parents is not None:
-            place = np.take_along_axis(step.parents, place, axis=2)
-    psi: FloatArray = path.pop()
-    while path:
-        psi += path.pop()
-    return Plans(psi, np.concatenate(done[::-1], axis=2))
+            place = np.take_along_axis(step.parents, place[: len(step.parents)], axis=2)
+    return Plans(psi, actions)
 
 
 def _kept(promise: FloatArray, n_actions: int, width: int) -> IntArray:

@@ -22,7 +22,7 @@ Psi = Callable[[FloatArray, int | None], npt.NDArray[np.floating]]
 several ``[J, N, T, A, d]``, along the histories that are judged."""
 
 _NEAR_ROUNDS, _NEAR_DRAWS = 2, 200
-_TOGETHER = 4
+_TOGETHER = 8
 """Weights whose plans are searched in one go: faster than one by one, and progress is still shown."""
 
 
@@ -39,8 +39,9 @@ class PosteriorConfig:
     plans: int = 16
     """Weights, spread over what signs allow, whose optimal plans form the first pool; of three outcomes one more,
     of four two, and so on."""
-    spread_width: int = 8
-    """Width of the search for these, which need only be good enough to show where the decisions point."""
+    spread_width: int = 4
+    """Width of the search for these: for any weights the best plan of the pool counts, and what one search misses
+    another finds. Measured on two tables of hospital stays: log-chances within .0001 of those with 8."""
     near_plans: int = 4
     """Weights drawn from the posterior as it looks so far, whose plans are added, in each of two rounds."""
     near_width: int = 32
