@@ -39,7 +39,7 @@ VALIDATION = 0.15
 """Share of the other patients by whom a fold's models are chosen, as in the split of a table."""
 
 _TINY = 1e-300
-FORESEEING = 40
+FORESEEING = 25
 """Draws of each chain are enough to foresee decisions: chances are averaged over a few."""
 
 

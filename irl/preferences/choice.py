@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.sparse import csr_array
 
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from irl.preferences.likelihood import PlanPool
@@ -25,10 +26,16 @@ KAPPA = 100.0
 """Prior median of kappa: with it an outcome's difference of a hundredth of its range makes a logit of 1."""
 HABIT = 2.5
 """Prior standard deviation of a habit's logit."""
+MANY = 100
+"""Coordinates beyond which the peak is first sought along fixed plans."""
 _DRAWN, _WIDER = 200, 1.5
 """Draws of theta, so many times as wide as where it is likely, under which plans must be best to stay ..."""
 _OFTEN, _MOST = 0.02, 6
 """... how often, and how many stay at most."""
+_CELLS = 2000
+"""Values looked at in one go, so that the products of all thetas stay small."""
+_NEAR, _ROUNDS = 1e-7, 5
+"""Relative precision of the search for a peak along fixed plans, and how often the plans are chosen anew at most."""
 _LARGEST = 12.0
 """Of the logarithm of a component of theta of known sign, in units of its scale: nothing is larger, and what is tried
 beyond falls off at once."""
@@ -95,8 +102,14 @@ class Decisions:
         d, plans, n_actions, rows = self.psi.shape
         cells = n_actions * rows
         wins = np.zeros((plans, cells), dtype=np.int64)
-        for theta in thetas:
-            wins[self.values(theta)[1].ravel(), np.arange(cells)] += 1
+        every, directions = self.psi.reshape(d, plans, cells), thetas.astype(np.float32)
+        for first in range(0, cells, _CELLS):
+            # One product for all thetas: numpy takes each alone at the speed of memory.
+            values = directions @ every[:, :, first : first + _CELLS].reshape(d, -1)
+            best = values.reshape(len(thetas), plans, -1).argmax(axis=1)
+            here = np.arange(first, first + best.shape[1])
+            for one in best:
+                wins[one, here] += 1
         order = np.argsort(-wins, axis=0, kind="stable")[:_MOST]
         often = np.take_along_axis(wins, order, axis=0) >= _OFTEN * len(thetas)
         order = np.where(often, order, order[:1])[: max(int(often.sum(axis=0).max()), 1)]
@@ -190,20 +203,24 @@ class Density:
         information[:d, d:] = cross.reshape(d, self.n - d)
         information[d:, :d] = information[:d, d:].T
         contrasts = self._contrasts
-        between = contrasts[:, :, None] - (contrasts.T @ chances)[None]  # [A, A - 1, R]
-        within = np.einsum("abr,ar,aer->ber", between, chances, between, optimize=True)
-        both = np.einsum("cr,kr,ber->cbke", self._in_level, self._in_level, within, optimize=True)
-        information[d:, d:] = both.reshape(self.n - d, self.n - d)
-        scores = np.zeros((self.n, int(self.decisions.group.max()) + 1))
+        information[d:, d:] = np.einsum(
+            "ab,cakd,de->cbke", contrasts, self._between(chances), contrasts, optimize=True
+        ).reshape(self.n - d, self.n - d)
         habits = self._in_level[:, None] * (contrasts.T @ short)[None]  # [C, A - 1, R]
         rows = np.concatenate([np.einsum("dar,ar->dr", psi, short), habits.reshape(self.n - d, len(self._rows))])
-        np.add.at(scores.T, self.decisions.group, rows.T)
-        return information, scores.T
+        owner = (np.ones(len(self._rows)), (self.decisions.group, self._rows))
+        return information, np.asarray(csr_array(owner) @ rows.T)
 
-    def peak(self) -> tuple[FloatArray, FloatArray]:
-        """The most likely coordinates ``[n]``, and the covariance ``[n, n]`` of the density around them."""
-        start = np.zeros(self.n)
-        start[: self.d] = np.where(self._free, 0.1, -1.0)
+    def peak(self, start: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """The most likely coordinates ``[n]``, and the covariance ``[n, n]`` of the density around them.
+
+        They are sought from a ``start`` ``[n]``; default: weak preferences and no habits.
+        """
+        if start is None:
+            start = np.zeros(self.n)
+            start[: self.d] = np.where(self._free, 0.1, -1.0)
+            if self.n > MANY:
+                start = self._along_fixed_plans(start)
         found = minimize(self._downward, start, jac=True, method="L-BFGS-B", options={"maxiter": 200})
         information, _ = self.information(found.x)
         size = np.abs(self.theta(found.x)) / self.scale
@@ -217,6 +234,41 @@ class Density:
         """The same density with the plans alone that matter around its peak."""
         around = rng.multivariate_normal(peak, _WIDER**2 * covariance, size=_DRAWN, method="cholesky")
         return Density(self.decisions.relevant(self.theta(around)), self.signs, self.power)
+
+    def _along_fixed_plans(self, x: FloatArray) -> FloatArray:
+        """Coordinates ``[n]`` near a peak: of a density that follows the plans best so far, which are chosen anew.
+
+        It costs a small part of one that asks for the best of all plans at every step.
+        """
+        best, reached = x, -np.inf
+        for _ in range(_ROUNDS):
+            value = self(x)[0]
+            if value <= reached + abs(value) * _NEAR:
+                break
+            best, reached = x, value
+            chosen = self.decisions.along(self.decisions.values(self.theta(x))[1])
+            fixed = Density(replace(self.decisions, psi=chosen[:, None]), self.signs, self.power)
+            how = {"maxiter": 200, "ftol": _NEAR}
+            x = np.asarray(minimize(fixed._downward, x, jac=True, method="L-BFGS-B", options=how).x)
+        return best
+
+    def _between(self, chances: FloatArray) -> FloatArray:
+        """``[C, A, C, A]`` sums over decisions of the covariance of what is taken, by the levels that meet in it."""
+        decisions, (n_actions, rows) = self.decisions, chances.shape
+        shape, levels = (decisions.n_levels, n_actions), decisions.levels
+        found = np.zeros((*shape, *shape))
+        if not decisions.n_levels:
+            return found
+        # A decision is of few levels: of most products of two levels nothing is to be summed.
+        columns = levels[:, :, None] * n_actions + np.arange(n_actions)
+        weights = np.broadcast_to(chances.T[:, None], columns.shape)
+        numbers = np.repeat(self._rows, columns[0].size)
+        apart = csr_array((weights.ravel(), (numbers, columns.ravel())), shape=(rows, found[0, 0].size))
+        within = csr_array(self._in_level.T)
+        found -= (apart.T @ apart).toarray().reshape(found.shape)
+        same = np.arange(n_actions)
+        found[:, same, :, same] += (apart.T @ within).toarray().reshape(*shape, -1).transpose(1, 0, 2)
+        return found
 
     def _chances(self, x: FloatArray) -> tuple[FloatArray, IntArray]:
         """Log-probabilities ``[A, R]``, and the best plans ``[A, R]``."""

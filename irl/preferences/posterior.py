@@ -16,7 +16,7 @@ from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import checked_signs, normalised
 from cirl_gym.data.habits import Contexts, Habit
 from cirl_gym.types import FloatArray
-from irl.preferences.choice import Decisions, Density, patients_power
+from irl.preferences.choice import MANY, Decisions, Density, patients_power
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, gradient_chains
 
@@ -193,8 +193,9 @@ def prepared(pool: PlanPool, signs: npt.ArrayLike) -> tuple[Density, FloatArray,
     if len(allowed) != pool.psi.shape[-1]:
         raise ValueError(f"signs must be {pool.psi.shape[-1]} numbers, got {len(allowed)}")
     density = Density(Decisions.of(pool), allowed)
-    density.power = patients_power(density, density.peak()[0])
-    return density, *density.peak()
+    peak, _ = density.peak()
+    density.power = patients_power(density, peak)
+    return density, *density.peak(peak if density.n > MANY else None)
 
 
 def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorResult]) -> PosteriorResult:
