@@ -96,8 +96,8 @@ def test_plans_are_solved_for_once_and_reported(signs, spread, near):
     pool = plan_pool(world.psi, world.batch, fixed, SMALL, rng, progress=lambda *done: told.append(done))
     # Two rounds of two plans each near the mean, searched more widely than the others; a single outcome needs none.
     assert len(world.asked) == len(pool.psi) == spread + near
-    # Four at once, in each of the rounds.
-    searches = -(-spread // 4) + 2 * -(-near // 8)
+    # Eight at once, in each of the rounds.
+    searches = -(-spread // 8) + 2 * -(-near // 16)
     assert told == [(i + 1, searches) for i in range(searches)]
     widely = near or spread
     assert world.widths == [SMALL.spread_width] * (spread + near - widely) + [SMALL.near_width] * widely
