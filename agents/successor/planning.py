@@ -75,7 +75,12 @@ class _Beam(NamedTuple):
         plans = self.actions.shape[2]
         allowed = np.broadcast_to(np.arange(plans) == 0, (*first.shape, plans))
         new = _Beam.begun(states, np.repeat(first[..., None], plans, axis=2), allowed)
-        return _Beam(*(np.concatenate(both) for both in zip(self, new, strict=True)))
+        return _Beam(
+            np.concatenate([self.flat, new.flat]),
+            np.concatenate([self.actions, new.actions]),
+            np.concatenate([self.score, new.score]),
+            np.concatenate([self.reach, new.reach]),
+        )
 
 
 class Plans(NamedTuple):

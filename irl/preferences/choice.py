@@ -248,8 +248,10 @@ class Density:
             best, reached = x, value
             chosen = self.decisions.along(self.decisions.values(self.theta(x))[1])
             fixed = Density(replace(self.decisions, psi=chosen[:, None]), self.signs, self.power)
-            how = {"maxiter": 200, "ftol": _NEAR}
-            x = np.asarray(minimize(fixed._downward, x, jac=True, method="L-BFGS-B", options=how).x)
+            found = minimize(
+                fixed._downward, x, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": _NEAR}
+            )
+            x = np.asarray(found.x)
         return best
 
     def _between(self, chances: FloatArray) -> FloatArray:
