@@ -248,9 +248,7 @@ class Density:
             best, reached = x, value
             chosen = self.decisions.along(self.decisions.values(self.theta(x))[1])
             fixed = Density(replace(self.decisions, psi=chosen[:, None]), self.signs, self.power)
-            found = minimize(
-                fixed._downward, x, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": _NEAR}
-            )
+            found = minimize(fixed._downward, x, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": _NEAR})
             x = np.asarray(found.x)
         return best
 
