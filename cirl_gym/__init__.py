@@ -19,6 +19,7 @@ __getattr__, __dir__, _later = attach(
         ".envs.tumour": "TumourEnv TumourVectorEnv",
         ".wrappers.history": "HistoryObservation HistoryVectorObservation",
         ".wrappers.learned_reward": "LearnedReward LearnedVectorReward env_returns load_reward",
+        ".wrappers.vector_reward": "VectorReward",
     },
 )
 

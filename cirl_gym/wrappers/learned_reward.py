@@ -125,18 +125,21 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         env: one of this package's, or another with ``unwrapped.feature_map`` and ``info["phi"]``.
         reward: the folder of a run, or what :func:`load_reward` made of it. A folder can be written into the spec as
             JSON.
+        feature_map: of an environment that tells no ``info["phi"]``: its ``of`` names the numbers of an observation,
+            from which the reward is read (``FeatureMap.from_batch`` of the run's episodes); ``info["phi"]`` is then
+            this map's.
 
     Raises:
         ValueError: the reward is of other features, or the environment has none; see :func:`load_reward`.
         FileNotFoundError: see :func:`load_reward`.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], reward: RunOrReward) -> None:
+    def __init__(self, env: gym.Env[Any, Any], reward: RunOrReward, feature_map: FeatureMap | None = None) -> None:
         reward = reward if isinstance(reward, LinearReward) else os.fspath(reward)
-        RecordConstructorArgs.__init__(self, reward=reward)
+        RecordConstructorArgs.__init__(self, reward=reward, feature_map=feature_map)
         gym.Wrapper.__init__(self, env)
-        self._scale = scale_of(env.unwrapped)
-        self.learned = _learned(reward, self._scale)
+        self._outcomes = Outcomes.of(env.unwrapped, env.observation_space, feature_map)
+        self.learned = _learned(reward, self._outcomes)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Act; the reward is the learned one.
@@ -145,15 +148,58 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             ValueError: the environment does not tell the outcome.
         """
         obs, own, terminated, truncated, info = self.env.step(action)
+        phi = self._outcomes.phi(obs, info)
+        paid = float(self.learned(obs if self._outcomes.observed else self._outcomes.scale.unscaled(phi)))
+        return obs, paid, terminated, truncated, info | {"phi": phi, "original_reward": float(own)}
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Where the outcomes of an environment are read: as it tells them, or from what is observed."""
+
+    scale: FeatureMap
+    """How they are scaled to phi."""
+    observed: bool
+    """They are computed of the observation, whose numbers ``scale.of`` names; else ``info["phi"]`` tells them."""
+
+    @classmethod
+    def of(cls, env: Any, space: gym.Space[Any], feature_map: FeatureMap | None) -> Outcomes:
+        """Those of an unwrapped environment, or of a map that is given for its observations.
+
+        Raises:
+            ValueError: it has none, or its observations are not what the map is of.
+        """
+        if feature_map is None:
+            return cls(scale_of(env), False)
+        names = feature_map.of
+        if space.shape != (len(names),):
+            raise ValueError(
+                f"feature_map is of {len(names)} numbers ({', '.join(names)}), and observations are {space}: "
+                "gymnasium.wrappers.TransformObservation can make those of these"
+            )
+        return cls(feature_map, True)
+
+    def phi(self, obs: Any, info: Mapping[str, Any]) -> FloatArray:
+        """``[d]`` the scaled outcomes after a step of one environment.
+
+        Raises:
+            ValueError: it does not tell them.
+        """
+        if self.observed:
+            return self.scale(obs)
         if "phi" not in info:
-            raise ValueError("LearnedReward: the environment gives no info['phi'], so there is no outcome to weigh")
-        paid = float(self.learned(self._scale.unscaled(info["phi"])))
-        return obs, paid, terminated, truncated, info | {"original_reward": float(own)}
+            raise ValueError(
+                "the environment gives no info['phi'], so there is no outcome to weigh; feature_map=... reads outcomes "
+                "from observations"
+            )
+        told: FloatArray = info["phi"]
+        return told
 
 
-def _learned(given: RunOrReward, scale: FeatureMap) -> LinearReward:
-    """The reward of a run or as given, read from the outcomes that an environment weighs."""
-    return (given if isinstance(given, LinearReward) else load_reward(given)).among(scale.features)
+def _learned(given: RunOrReward, outcomes: Outcomes) -> LinearReward:
+    """The reward of a run or as given, read from observations or from the outcomes that an environment weighs."""
+    learned = given if isinstance(given, LinearReward) else load_reward(given)
+    return learned.among(outcomes.scale.of if outcomes.observed else outcomes.scale.features)
 
 
 def scale_of(env: Any) -> FeatureMap:
@@ -165,8 +211,9 @@ def scale_of(env: Any) -> FeatureMap:
     scale = getattr(env, "feature_map", None)
     if not isinstance(scale, FeatureMap):
         raise ValueError(
-            f"LearnedReward: {type(env).__name__} has no feature_map, so its outcomes have neither names nor units; "
-            "CIRLTumour-v0 and CIRLCounterfactual-v0 have one"
+            f"{type(env).__name__} has no feature_map, so its outcomes have neither names nor units; "
+            "CIRLTumour-v0 and CIRLCounterfactual-v0 have one, and for others feature_map=FeatureMap.from_batch(batch) says "
+            "what their observations are"
         )
     return scale
 
@@ -178,7 +225,9 @@ class LearnedVectorReward(RowsWrapper):
     0. ``info["original_reward"]`` ``[n]`` holds the environment's own rewards, with the mask ``_original_reward``; in
     ``SAME_STEP`` those of rows that have ended lie in ``info["final_info"]``, as all that belongs to the ended episode.
 
-    The environment is a native form of this package, or a vector environment of single ones.
+    The environment is a native form of this package, a vector environment of single ones, or with ``feature_map`` any
+    whose observations are the numbers that ``feature_map.of`` names; all its rows' own rewards then lie in
+    ``info["original_reward"]``.
 
     Raises:
         ValueError: the reward is of other features; the environment has none, does not state its autoreset mode, or
@@ -186,10 +235,15 @@ class LearnedVectorReward(RowsWrapper):
         FileNotFoundError: the folder has no ``result.json``.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], reward: RunOrReward) -> None:
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], reward: RunOrReward, feature_map: FeatureMap | None = None
+    ) -> None:
         super().__init__(env)
-        self._scale = _common_scale(env.unwrapped)
-        self.learned = _learned(reward, self._scale)
+        if feature_map is None:
+            self._outcomes = Outcomes(_common_scale(env.unwrapped), False)
+        else:
+            self._outcomes = Outcomes.of(env.unwrapped, env.single_observation_space, feature_map)
+        self.learned = _learned(reward, self._outcomes)
 
     def step(self, actions: Any) -> tuple[Any, FloatArray, Any, Any, dict[str, Any]]:
         """One action per row; the rewards are the learned ones.
@@ -201,6 +255,10 @@ class LearnedVectorReward(RowsWrapper):
         own = np.asarray(rewards, dtype=np.float64)
         acted = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
         self._ended = np.logical_or(terminated, truncated)
+        if self._outcomes.observed:
+            paid = np.where(acted, self.learned(self._reached(obs, infos)), 0.0)
+            own_rewards = {"original_reward": np.where(acted, own, 0.0), "_original_reward": acted}
+            return obs, paid, terminated, truncated, infos | own_rewards
         paid, infos, told = self._paid(np.zeros(self.num_envs), infos, own)
         if self._mode is AutoresetMode.SAME_STEP and "final_info" in infos:
             paid, final, told_last = self._paid(paid, infos["final_info"], own)
@@ -213,6 +271,14 @@ class LearnedVectorReward(RowsWrapper):
             )
         return obs, paid, terminated, truncated, infos
 
+    def _reached(self, obs: Any, infos: Mapping[str, Any]) -> FloatArray:
+        """``[n, D]`` what was observed after each action, also where a row has begun anew since."""
+        reached: FloatArray = np.array(obs, dtype=np.float64)
+        if self._mode is AutoresetMode.SAME_STEP and "final_obs" in infos:
+            for row in np.flatnonzero(infos["_final_obs"]):
+                reached[row] = infos["final_obs"][row]
+        return reached
+
     def _paid(
         self, paid: FloatArray, infos: dict[str, Any], own: FloatArray
     ) -> tuple[FloatArray, dict[str, Any], BoolArray]:
@@ -220,7 +286,7 @@ class LearnedVectorReward(RowsWrapper):
         if "phi" not in infos:
             return paid, infos, np.zeros(self.num_envs, dtype=np.bool_)
         told = np.array(infos["_phi"], dtype=np.bool_)
-        learned = self.learned(self._scale.unscaled(infos["phi"]))
+        learned = self.learned(self._outcomes.scale.unscaled(infos["phi"]))
         own_rewards = {"original_reward": np.where(told, own, 0.0), "_original_reward": told}
         return np.where(told, learned, paid), infos | own_rewards, told
 

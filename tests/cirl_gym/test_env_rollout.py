@@ -7,35 +7,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from two_states import TwoStates
 
 from cirl_gym import FeatureMap, rollout
 from cirl_gym.data.rollout import returns
-
-
-class TwoStates(gym.Env):
-    """Action ``first + 1`` goes to the other state, ``first`` stays; the third step ends the process."""
-
-    def __init__(self, first=0, last=3):
-        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.action_space = spaces.Discrete(2, start=first)
-        self._first, self._last = first, last
-        self._shown = np.zeros(2, np.float32)  # one array that is written into, as some environments do
-
-    def _obs(self):
-        self._shown[:] = (self._state, 1 - self._state)
-        return self._shown.copy() if self._copied else self._shown
-
-    _copied = True
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._state, self._steps = int(self.np_random.integers(2)), 0
-        return self._obs(), {}
-
-    def step(self, action):
-        self._steps += 1
-        self._state ^= int(action) - self._first
-        return self._obs(), float(self._state), self._steps == self._last, False, {}
 
 
 class Remembers:
