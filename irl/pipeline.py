@@ -22,7 +22,7 @@ from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, draw_weights
 from cirl_gym.data.habits import Contexts
-from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcome_model import OutcomeModel, check_model
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import masked, rules_for
 from cirl_gym.files import StoredParts
@@ -90,8 +90,8 @@ class Study:
     """What is stored of the stages and rounds of the same run, begun before; default: nothing."""
     everyone: Batch | None = None
     """The episodes of all patients, held out or not, for cross-fitting (``config.folds``)."""
-    model: FittedOutcomeModel | None = None
-    """Taken as it is in place of step 4's, for a control run; None: learnt."""
+    model: OutcomeModel | None = None
+    """Taken as it is in place of step 4's: the simulator, or a model of one's own; None: learnt."""
     effects: tuple[StatedEffect, ...] = ()
     """What is known of effects of actions; the outcome model is only held to what ``config.outcome`` names."""
 
@@ -224,7 +224,7 @@ def fit(study: Study) -> Fit:
     with stage("outcome model") as report:
         splits, rng = [batch.with_early_ends(horizon) for batch in (train, validation)], study.rng("outcome model")
         learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], _outcome(study), rng, report)
-        fitted = study.model or stored_outcome_model(stored, learnt)
+        fitted = stored_outcome_model(stored, learnt) if study.model is None else _given(study.model, train)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
     world = Problem(imagined, phi, train.start, horizon, config.gamma, uniform_weights(signs), train)
@@ -286,6 +286,12 @@ def fit(study: Study) -> Fit:
     )
 
 
+def _given(model: OutcomeModel, train: Batch) -> FittedOutcomeModel:
+    """A model that nothing is to be learnt for; a ValueError says what it lacks."""
+    check_model(model, train)
+    return FittedOutcomeModel(model, {}, 0.0)
+
+
 def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaChoice | None]:
     """Step 6: candidate policies under the settings' discount factor, or under the one that held-out decisions choose.
 
@@ -330,6 +336,9 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
     kind, how = _like(study, chosen)
 
     def solve(repeat: int, number: int, train: Batch, validation: Batch) -> SuccessorAgent:
+        if study.model is not None:  # fitted to nobody here, so that no decision is judged by its own outcomes
+            report(next(done), config.repeats * config.folds)
+            return agent
         fitting, solving = fold_streams(study.seed, repeat, number)
         part, ended = f"fold{repeat}_{number}", [batch.with_early_ends(horizon) for batch in (train, validation)]
         learnt = partial(fit_outcome_model, kind, ended[0], ended[1], how, fitting)
@@ -365,7 +374,7 @@ def with_everyone(study: Study, chosen: OutcomeModel) -> tuple[OutcomeModel, Bat
 
     What an action does is best told from everyone: no decision is judged by it.
     """
-    if study.everyone is None or law_alone(chosen) is None:
+    if study.model is not None or study.everyone is None or law_alone(chosen) is None:
         return chosen, study.train
     kind, how = _like(study, chosen)
     horizon = study.config.horizon or study.everyone.horizon

@@ -21,7 +21,7 @@ from agents.expert import Expert, simulated_habit, simulator_model
 from agents.successor.agent import SuccessorAgent, SuccessorPolicy
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.habits import Contexts
-from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.outcome_model import OutcomeModel, check_model
 from cirl_gym.data.rules import ActionRules, rules_for
 from cirl_gym.files import (
     check_finite,
@@ -34,7 +34,7 @@ from cirl_gym.files import (
     write_text,
 )
 from cirl_gym.outcome_models.masked import with_rules
-from cirl_gym.outcome_models.store import load_model, save_model
+from cirl_gym.outcome_models.store import can_be_saved, load_model, save_model
 from cirl_gym.types import FloatArray
 from cirl_gym.worlds.tumour import TumourParameters
 from cirl_gym.wrappers.learned_reward import LinearReward, load_reward
@@ -65,12 +65,17 @@ FILES = (
 class Run:
     """The folder of a run. Each file is read when it is first asked for.
 
+    Args:
+        folder: of the run.
+        model: the outcome model, where it was one of the user's own, which no file holds.
+
     Raises:
         ValueError: by whatever is read: the folder is not a whole run's; the message names the file and what is wrong.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: OutcomeModel | None = None) -> None:
         self.folder = folder
+        self._own_model = model
 
     @classmethod
     def begin(cls, folder: Path, settings: Mapping[str, Any]) -> Run:
@@ -98,7 +103,8 @@ class Run:
         """
         train.save(self.folder / "batch.npz")
         test.save(self.folder / "test.npz")
-        save_model(found.model.model, self.folder / "outcome_model.npz")
+        if can_be_saved(found.model.model):
+            save_model(found.model.model, self.folder / "outcome_model.npz")
         found.agent.save(self.folder / "agent.npz")
         found.cloning.save(self.folder / "cloning.npz")
         save_posterior(found.posterior, self.folder / "posterior.npz")
@@ -183,6 +189,14 @@ class Run:
     @cached_property
     def model(self) -> OutcomeModel:
         """The outcome model."""
+        if self._own_model is not None:
+            check_model(self._own_model, self.train)
+            return self._own_model
+        if (self.folder / "agent.npz").is_file() and not (self.folder / "outcome_model.npz").is_file():
+            raise ValueError(
+                f"{self.folder} is not the folder of a whole run: it has no outcome_model.npz; a run whose outcome model "
+                "was your own is read by Run(folder, model)"
+            )
         with self.whole("outcome_model.npz"):
             return load_model(self.folder / "outcome_model.npz")
 

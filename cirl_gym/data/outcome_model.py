@@ -56,6 +56,64 @@ class OutcomeModel(Protocol):
         """States ``[.., S]`` after action ``[..]`` was taken and ``[.., d]`` was observed."""
 
 
+_MEMBERS = {
+    "features": "names of the features, those of the batch",
+    "n_actions": "the number of actions",
+    "noise_scale": "[d] standard deviation of outcomes around what is expected",
+    "bounds": "two arrays [d], lowest and highest outcome",
+    "noise": "noise(normals [.., d]) -> [.., d]",
+    "encode": "encode(batch) -> states [N, T+1, S]; cirl_gym.data.outcome_model.fold(self, batch) makes them",
+    "start": "start(obs [n, d]) -> states [n, S]",
+    "predict": "predict(states [.., S]) -> expected next observations [.., A, d]",
+    "end_probability": "end_probability(states [.., S]) -> [.., A]",
+    "advance": "advance(states [.., S], actions [..], obs [.., d]) -> states [.., S]",
+}
+
+
+def check_model(model: object, batch: Batch) -> None:
+    """Try a model, by the :class:`OutcomeModel` Protocol, on up to three episodes of a batch.
+
+    Raises:
+        ValueError: it lacks something, is of other features or actions, or answers in another shape, with a number
+            that is not finite, or with a chance of ending outside of [0, 1]; the message says what is needed.
+    """
+    name = type(model).__name__
+    lacking = [member for member in _MEMBERS if not hasattr(model, member)]
+    if lacking:
+        needs = "; ".join(f"{member} ({_MEMBERS[member]})" for member in lacking)
+        raise ValueError(f"{name} is no outcome model, it lacks {needs}")
+    known: OutcomeModel = model  # type: ignore[assignment]
+    if (tuple(known.features), known.n_actions) != (batch.features, batch.n_actions):
+        raise ValueError(
+            f"{name} is of features {', '.join(known.features)} and {known.n_actions} actions, the batch of "
+            f"{', '.join(batch.features)} and {batch.n_actions}"
+        )
+    few = batch.take(np.arange(min(len(batch), 3)))
+    n, d, n_actions = len(few), len(batch.features), batch.n_actions
+    begun = np.asarray(known.start(few.start))
+    if begun.ndim != 2 or len(begun) != n:
+        raise ValueError(f"{name}.start must give states [{n}, S] for {n} observations, got {list(begun.shape)}")
+    s = begun.shape[1]
+    ends = np.asarray(known.end_probability(begun))
+    given = {
+        "encode": (known.encode(few), [n, few.horizon + 1, s]),
+        "predict": (known.predict(begun), [n, n_actions, d]),
+        "end_probability": (ends, [n, n_actions]),
+        "advance": (known.advance(begun, few.actions[:, 0], few.obs[:, 1]), [n, s]),
+        "noise": (known.noise(np.zeros((n, d))), [n, d]),
+        "noise_scale": (known.noise_scale, [d]),
+        "bounds": (known.bounds, [2, d]),
+    }
+    for member, (answer, shape) in given.items():
+        found = np.asarray(answer)
+        if list(found.shape) != shape:
+            raise ValueError(f"{name}.{member} must give {shape} ({_MEMBERS[member]}), got {list(found.shape)}")
+        if member != "bounds" and not np.isfinite(found).all():
+            raise ValueError(f"{name}.{member} gives a number that is not finite")
+    if ((ends < 0) | (ends > 1)).any():
+        raise ValueError(f"{name}.end_probability gives a chance outside of [0, 1]")
+
+
 @runtime_checkable
 class ForesightModel(Protocol):
     """What an outcome model can have beside: :func:`foresee` without the answers for every action, twice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeAlias, cast
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -17,7 +17,7 @@ from cirl_gym.outcome_models.correction import fit_correction, treatment_weights
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, fit_end_head
 from cirl_gym.outcome_models.errors import factual_error
 from cirl_gym.outcome_models.inputs import KINDS, Kind, NetworkKind, Scaler, taken
-from cirl_gym.outcome_models.known import KnowingModel, knowing
+from cirl_gym.outcome_models.known import knowing
 from cirl_gym.outcome_models.law import (
     AutoregressionConfig,
     AutoregressionFit,
@@ -88,14 +88,11 @@ class OutcomeModelConfig:
         return settings
 
 
-FittedModel: TypeAlias = LearnedModel | EnsembleModel | KnowingModel
-
-
 @dataclass(frozen=True)
 class FittedOutcomeModel:
     """A model and what is known about it."""
 
-    model: FittedModel
+    model: OutcomeModel
     """Deterministic; the linear law itself where a network did not improve on it."""
     report: dict[str, Any]
     """For JSON, of what was learnt; the same seed gives the same report."""
@@ -181,7 +178,7 @@ def fit_outcome_model(
     fit = _fit_members if config.members > 1 else _fit_one
     model, report = fit(kind, train, validation, config, rng, progress, watch)
     whole = knowing(model, features, train.action_names)
-    return FittedOutcomeModel(cast(FittedModel, whole), report, time.perf_counter() - began)
+    return FittedOutcomeModel(whole, report, time.perf_counter() - began)
 
 
 def _fit_members(

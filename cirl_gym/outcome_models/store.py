@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.files import loading
 from cirl_gym.outcome_models.ends import FORMULAS, EndHead, EndLines, end_network
 from cirl_gym.outcome_models.inputs import KINDS, Scaler, Window
@@ -34,7 +35,7 @@ from cirl_gym.worlds.tumour import TumourParameters
 AnyModel: TypeAlias = LearnedModel | EnsembleModel | OracleModel | KnowingModel
 
 
-def save_model(model: AnyModel, path: str | os.PathLike[str]) -> None:
+def save_model(model: OutcomeModel, path: str | os.PathLike[str]) -> None:
     """Write a model whole: the linear law, a network that corrects one, an ensemble, or the simulator; and what is
     known beside it.
 
@@ -42,6 +43,11 @@ def save_model(model: AnyModel, path: str | os.PathLike[str]) -> None:
         ValueError: another kind of model.
     """
     write_model_file(path, *_taken_apart(model))
+
+
+def can_be_saved(model: OutcomeModel) -> bool:
+    """Whether :func:`save_model` knows this kind of model."""
+    return isinstance(model, LearnedModel | EnsembleModel | OracleModel | KnowingModel)
 
 
 def load_model(path: str | os.PathLike[str]) -> AnyModel:

@@ -212,8 +212,8 @@ def scale_of(env: Any) -> FeatureMap:
     if not isinstance(scale, FeatureMap):
         raise ValueError(
             f"{type(env).__name__} has no feature_map, so its outcomes have neither names nor units; "
-            "CIRLTumour-v0 and CIRLCounterfactual-v0 have one, and for others feature_map=FeatureMap.from_batch(batch) says "
-            "what their observations are"
+            "CIRLTumour-v0 and CIRLCounterfactual-v0 have one, and for others feature_map=FeatureMap.from_batch(batch) "
+            "says what their observations are"
         )
     return scale
 

@@ -22,9 +22,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights, keep_signs
 from cirl_gym.data.rollout import act_along
 from cirl_gym.data.rules import ActionRules, rules_for
-from cirl_gym.outcome_models.fitting import FittedOutcomeModel
 from cirl_gym.outcome_models.inputs import Kind
-from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from irl.baselines.explained import Explanation, log_chances, loop_note
@@ -224,7 +222,7 @@ def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel |
     if method == "oracle" and oracle is None:
         raise ValueError("the oracle control needs the simulator")
     # Not learnt; but it answers all that the nine steps ask of a model.
-    model = FittedOutcomeModel(cast(LearnedModel, oracle), {}, 0.0) if method == "oracle" else None
+    model = oracle if method == "oracle" else None
     return _explained(method, replace(study, config=_fit_config(method, study.config), model=model))
 
 
