@@ -194,7 +194,7 @@ class Run:
             return self._own_model
         if (self.folder / "agent.npz").is_file() and not (self.folder / "outcome_model.npz").is_file():
             raise ValueError(
-                f"{self.folder} is not the folder of a whole run: it has no outcome_model.npz; a run whose outcome model "
+                f"{self.folder} is not the folder of a whole run: it has no outcome_model.npz; a run whose model "
                 "was your own is read by Run(folder, model)"
             )
         with self.whole("outcome_model.npz"):

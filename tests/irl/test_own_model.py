@@ -34,8 +34,10 @@ def test_a_fit_takes_it_as_it_is_and_keeps_what_it_can(tmp_path):
     settings = {"command": "explain", "fit": {"habit": []}}
     run = Run.begin(tmp_path, settings)
     run.write(result, "", found, asked.train, test, None)
-    np.testing.assert_array_equal(Run(tmp_path, model).agent.mu([-1, 0], test.start), found.agent.mu([-1, 0], test.start))
-    with pytest.raises(ValueError, match=r"no outcome_model.npz; a run whose outcome model was your own"):
+    np.testing.assert_array_equal(
+        Run(tmp_path, model).agent.mu([-1, 0], test.start), found.agent.mu([-1, 0], test.start)
+    )
+    with pytest.raises(ValueError, match=r"no outcome_model.npz; a run whose model was your own"):
         Run(tmp_path).agent  # noqa: B018
 
 
