@@ -190,7 +190,9 @@ class TestRollout:
         with pytest.raises(ValueError, match="rollout: the world's horizon must be a whole number of at least 1"):
             rollout(World(PARAMETERS), Always(), 2, np.random.default_rng(0))
         World.horizon = None
-        with pytest.raises(ValueError, match="the world's horizon is not stated, so that max_steps must say when to stop"):
+        with pytest.raises(
+            ValueError, match="the world's horizon is not stated, so that max_steps must say when to stop"
+        ):
             rollout(World(PARAMETERS), Always(), 2, np.random.default_rng(0))
         batch = rollout(World(PARAMETERS), Always(), 2, np.random.default_rng(0), max_steps=3)
         assert batch.lengths.tolist() == [3, 3]
