@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in FILES}
 WORDS = "\n".join(PAGES.values())
+OF_THE_SITE = ["README.md", "index.md", "api.md", "changes.md"]
 HEADINGS = ["Breaking Changes", "New Features", "Bug Fixes", "Documentation", "Others"]
 
 
@@ -134,7 +135,7 @@ def test_modules_named_in_the_docs_exist():
 
 
 def test_every_page_is_linked_and_the_readme_is_short():
-    assert not [page for page in PAGES if page != "README.md" and f"(docs/{page})" not in PAGES["README.md"]]
+    assert not [page for page in PAGES if page not in OF_THE_SITE and f"(docs/{page})" not in PAGES["README.md"]]
     assert len(PAGES["README.md"].splitlines()) <= 150
 
 

@@ -97,16 +97,24 @@ def converged(r_hat: FloatArray, effective: FloatArray) -> bool:
 
 
 def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """R-hat and bulk effective size ``[d + 1]`` of the weights and kappa, of chains of theta ``[chains, draws, d]``."""
+    """R-hat and bulk effective size ``[d + 1]`` of the weights and kappa, of chains of theta ``[chains, draws, d]``.
+
+    Raises:
+        ValueError: a draw is not finite, or all weights of one are 0.
+    """
     from arviz_stats import base
 
     stats: Any = vars(base)["array_stats"]
 
     kappa = np.abs(theta).sum(axis=-1, keepdims=True)
+    if not (np.isfinite(kappa) & (kappa > 0)).all():
+        raise ValueError("the sampler has lost its way: draws of the weights are not finite, or all 0")
     shown = np.concatenate([theta / kappa, kappa], axis=-1)
     r_hat, effective = np.ones(shown.shape[-1]), np.full(shown.shape[-1], float(shown[..., 0].size))
     for i in range(shown.shape[-1]):
         if np.ptp(shown[..., i]) > 1e-9:  # the weight of a single outcome of known sign cannot vary
             r_hat[i] = float(stats.rhat(shown[..., i]))
             effective[i] = float(stats.ess(shown[..., i]))
+    if np.ptp(kappa) == 0:  # chains that never moved
+        return np.full_like(r_hat, np.inf), np.zeros_like(effective)
     return r_hat, effective

@@ -213,6 +213,13 @@ class TestConvergence:
         r_hat, effective = convergence(theta)
         assert (r_hat[0], effective[0]) == (1.0, 400.0)
 
+    def test_chains_that_never_moved_have_not_and_lost_ones_are_refused(self):
+        r_hat, effective = convergence(np.full((4, 100, 2), -1.0))
+        assert not SamplerReport(r_hat, effective, 1.0).converged
+        for lost in (0.0, np.nan, np.inf):
+            with pytest.raises(ValueError, match="the sampler has lost its way"):
+                convergence(np.full((4, 100, 2), lost))
+
     @pytest.mark.parametrize(
         ("r_hat", "effective", "converged"),
         [(1.01, 400.0, True), (1.011, 400.0, False), (1.01, 399.0, False), (1.0, np.nan, False), (np.nan, 900, False)],

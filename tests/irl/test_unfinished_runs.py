@@ -34,6 +34,7 @@ from tiny_run import (
 from cirl_gym import files as stored_parts
 from cirl_gym.data.habits import Contexts
 from cirl_gym.files import StoredParts, read_arrays, read_json, write_arrays, write_json
+from irl import whole_run
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.preferences.likelihood import NO_CONTEXTS
@@ -357,8 +358,8 @@ class TestOtherRuns:
         assert "going on with the run that was stopped" in said[0]
         assert said[1] == "the same command, given again, goes on from here."
         assert said[2].startswith("stopped; what was not finished left nothing")
-        found, train = [], commands.simulate
-        monkeypatch.setattr(commands, "simulate", lambda *all_: found.append(stored_in(tmp_path)) or train(*all_))
+        found, train = [], whole_run.simulate
+        monkeypatch.setattr(whole_run, "simulate", lambda *all_: found.append(stored_in(tmp_path)) or train(*all_))
         assert main([*command, "--fresh"]) == 0
         assert found == [[]]
         assert lines(capsys) == []
