@@ -17,6 +17,7 @@ import pandas as pd
 from agents import MuSource, Solver
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.habits import ACTIONS_BEFORE
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.files import held, write_text
 from cirl_gym.outcome_models.inputs import Kind
@@ -195,7 +196,7 @@ def explain(
     lower_is_better: Names = (),
     sign: Mapping[str, int] | Names = (),
     gamma: float = 0.99,
-    model: Kind | None = None,
+    model: Kind | OutcomeModel | None = None,
     model_config: str | Path | None = None,
     members: int = 1,
     bootstrap: bool = False,
@@ -243,7 +244,8 @@ def explain(
         lower_is_better: outcomes whose weights are negative, as is known.
         sign: by outcome -1 or +1 where the sign of a weight is known.
         gamma: discount factor, 0 to 1.
-        model: outcome model; default: "crn", with ``quick`` "ar".
+        model: outcome model; default: "crn", with ``quick`` "ar". One of your own, of the features in their order, is
+            taken as it is (:class:`cirl_gym.data.outcome_model.OutcomeModel`), and no file will hold it.
         model_config: the tuning.json of ``cirl tune``.
         members: outcome models that are fitted; intervals hold what they differ in.
         bootstrap: fit each of them to patients drawn with replacement.
@@ -273,6 +275,9 @@ def explain(
     given = dict(locals())
     for name in ("data", "out", "progress"):
         del given[name]
+    own = None if model is None or isinstance(model, str) else model
+    if own is not None:
+        given["model"] = None
     source = Path(data) if isinstance(data, (str, Path)) else data
     batches = (source,) if isinstance(source, Batch) else source
     with _spelt_as_in_python(), _folder(out) as folder:
@@ -293,7 +298,7 @@ def explain(
             raise ValueError(f"data must be a path, a pandas frame, a Batch or three, got {type(data).__name__}")
         if fresh:
             remove(folder)
-        found = Explanation(whole_run.explain(episodes, config, folder, quiet=not progress))
+        found = Explanation(whole_run.explain(episodes, config, folder, quiet=not progress, model=own))
     if out is None:
         weakref.finalize(found, shutil.rmtree, found.run.folder, ignore_errors=True)
     return found

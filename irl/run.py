@@ -78,12 +78,13 @@ class Run:
         self._own_model = model
 
     @classmethod
-    def begin(cls, folder: Path, settings: Mapping[str, Any]) -> Run:
+    def begin(cls, folder: Path, settings: Mapping[str, Any], model: OutcomeModel | None = None) -> Run:
         """Take away what an earlier run wrote, so that nothing of it can be taken for this one's; say what is asked.
 
         Args:
             folder: made if it does not exist.
             settings: content of ``config.json``, in JSON's own types; the day is added.
+            model: an outcome model that no file will hold.
 
         Raises:
             OSError: the folder cannot be written to.
@@ -93,7 +94,7 @@ class Run:
             (folder / name).unlink(missing_ok=True)
         # The day stands here and not in the result, which is the same for the same seed.
         write_json(folder / "config.json", {**settings, "date": date.today().isoformat()})
-        return cls(folder)
+        return cls(folder, model)
 
     def write(self, result: Result, page: str, found: Fit, train: Batch, test: Batch, expert: Expert | None) -> None:
         """Write the training and held-out episodes and the models, then the page, and last of all the result.
@@ -126,7 +127,7 @@ class Run:
             raise ValueError(f"the run is in {folder} already")
         with self.whole("result.json"):
             Result.read(self.folder / "result.json")
-        copied = Run.begin(folder, self.settings)
+        copied = Run.begin(folder, self.settings, self._own_model)
         for name in ("config.json", *reversed(FILES)):  # the result last
             if (self.folder / name).is_file():
                 write_bytes(folder / name, (self.folder / name).read_bytes())

@@ -20,8 +20,10 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import PREVIOUS
 from cirl_gym.data.known import known_names, with_known
+from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.outcomes import changing, read_outcome, with_lags
 from cirl_gym.data.rules import masked
+from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.stated import StatedEffect, read_effect
 from cirl_gym.tables.columns import TableColumns, TableOptions
 from cirl_gym.tables.read import HELD_OUT, PreparedTable, split_groups
@@ -129,8 +131,13 @@ def episodes_of_batches(batches: Sequence[Batch], config: ExplainConfig) -> Epis
     return Episodes(train, validation, test)
 
 
-def explain(episodes: Episodes, config: ExplainConfig, out: Path, *, quiet: bool = False) -> Run:
+def explain(
+    episodes: Episodes, config: ExplainConfig, out: Path, *, quiet: bool = False, model: OutcomeModel | None = None
+) -> Run:
     """Recover the preferences behind decisions; ``quiet`` shows no progress.
+
+    An outcome model that is given is taken as it is. Nothing says whether it is the same as that of a run that was
+    stopped, so that nothing of such a run is stored.
 
     Raises:
         ValueError: nothing can be learnt from these episodes, or an option does not fit them.
@@ -138,7 +145,7 @@ def explain(episodes: Episodes, config: ExplainConfig, out: Path, *, quiet: bool
     """
     outcomes = config.outcomes or tuple(name for name in episodes.train.features if name not in config.columns.static)
     asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
-    run, identity = Run.begin(out, asked), identity_of(asked, installed_versions(), episodes.splits)
+    run, identity = Run.begin(out, asked, model), identity_of(asked, installed_versions(), episodes.splits)
     feature_map = FeatureMap.from_batch(episodes.train, outcomes)
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
     everyone = Batch.together(episodes.splits)
@@ -152,7 +159,8 @@ def explain(episodes: Episodes, config: ExplainConfig, out: Path, *, quiet: bool
         how = held_to(how, effects, episodes.train.features)
     total, given = 7 + how.more_stages, (episodes.train, episodes.validation, feature_map, signs, how, config.seed)
     with one_thread(), stages(total, quiet=quiet) as shown, unfinished(out, identity, shown) as stored:
-        study = Study(*given, shown, stored, everyone, None, effects)
+        parts = stored if model is None else StoredParts()
+        study = Study(*given, shown, parts, everyone, model, effects)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "action .* is never taken in these episodes")  # the account has said so
             return _finished(run, study, episodes.test, asked, table=episodes.table)

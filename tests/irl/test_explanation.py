@@ -13,6 +13,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from five_state_model import FiveStateModel, every_course
 from matplotlib import pyplot
 from msgspec.structs import replace
 from sample_result import sample_result
@@ -296,3 +297,11 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last_and_holds_no_outputs(
     assert axes.get_title("left")
     assert verdict == first.verdict
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_an_outcome_model_of_ones_own_is_taken_as_it_is():
+    batch = every_course(4)
+    found = irl.explain(batch, lower_is_better=batch.features, model=FiveStateModel(), seed=1, progress=False)
+    assert found.result.model_error.factual == 0  # it is exact
+    assert found.why(found.run.test.ids[0], 0).actions
