@@ -78,9 +78,9 @@ def test_what_no_habit_can_depend_on_is_refused_by_name() -> None:
         replace(COLUMNS, contexts=("ward", "ward"))
     with pytest.raises(ValueError, match="--habit none is no column: rename the column 'none'"):
         replace(COLUMNS, contexts=("none",))
-    with pytest.raises(ValueError, match="the table has no column 'wrad'; its columns are"):
+    with pytest.raises(ValueError, match=r"the table has no column 'wrad' \(did you mean 'ward'\?\); its columns are"):
         infer_columns(in_wards(*"abcde"), contexts=("wrad",))
-    with pytest.raises(ValueError, match="the table has no column 'wrad'; its columns are"):
+    with pytest.raises(ValueError, match=r"the table has no column 'wrad' \(did you mean 'ward'\?\); its columns are"):
         from_dataframe(in_wards(*"abcde"), replace(COLUMNS, contexts=("wrad",)))
     with pytest.raises(ValueError, match="--habit: column 'ward' is 'a' wherever a decision is made: no habit can"):
         from_dataframe(in_wards("a", "a", "b", "a", "c"), WARD)

@@ -26,6 +26,7 @@ from cirl_gym.outcome_models.store import load_model
 from cirl_gym.tables.files import read_table
 from cirl_gym.tables.read import prepare_table
 from cirl_gym.worlds.tumour import TumourParameters
+from irl import whole_run
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import command as diagnose_command
@@ -182,7 +183,7 @@ def test_an_explanation_keeps_signs_reports_all_and_accounts_for_every_row(expla
 def test_a_new_run_takes_away_all_that_an_older_one_left(tmp_path, monkeypatch):
     for name in (*DEMO_FILES, "baselines.json", "diagnostics.json", "diagnostics.html", "notes.txt"):
         (tmp_path / name).write_text("of an older run")
-    monkeypatch.setattr(commands, "simulate", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(whole_run, "simulate", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         commands.demo(tiny_demo(seed=5), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "notes.txt"}

@@ -23,7 +23,7 @@ KEYS = """
     seconds
     seed config versions estimates kappa true_weights table headline stop identification sampler episodes
     members windows gammas mu_recovered mu_gap agreement likelihood quality allowed mixture
-    exchange_rates effects overlap uninterpreted habits simulated_habits
+    exchange_rates effects overlap uninterpreted habits simulated_habits consequences
 """
 
 

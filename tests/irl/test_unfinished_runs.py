@@ -325,12 +325,12 @@ class TestOtherRuns:
     @pytest.mark.parametrize("package", ["torch", "numpy", "cirl_gym", "code"])
     def test_other_versions_begin_anew(self, package, tmp_path, monkeypatch, capsys):
         parts = stopped_in_the_loop(monkeypatch, demo(FAST), tmp_path)
-        now = commands.installed_versions()
+        now = whole_run.installed_versions()
         if package == "code":
             monkeypatch.setattr("irl.stored_stages.code_digest", lambda: "another")
         else:
             assert package in now
-            monkeypatch.setattr(commands, "installed_versions", lambda: {**now, package: "0.0.1"})
+            monkeypatch.setattr(whole_run, "installed_versions", lambda: {**now, package: "0.0.1"})
         dying(monkeypatch, demo(FAST), tmp_path, "irl.pipeline.rollout")
         assert [line for line in lines(capsys) if f"other versions.{package}; this one begins anew" in line]
         assert len(list(parts.parent.iterdir())) == 2

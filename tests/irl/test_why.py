@@ -202,7 +202,9 @@ def test_the_page_holds_every_choice_and_runs_its_own_script_alone(run, demo_run
     assert f"script-src 'sha256-{digest}'" in page
     # The first choice is shown as it stands, and has as many places for texts as there are texts.
     chosen = page.split('<div class="chosen"')[1].split('<script type="application/json">')[0]
-    places = len(re.findall(r"<p[ >]|<td>|data-slot=", chosen)) + len(re.findall(r'(?<=</th>)<th scope="col">', chosen))
+    places = len(re.findall(r"<p[ >]|<td[ >]|data-slot=", chosen)) + len(
+        re.findall(r'(?<=</th>)<th scope="col"', chosen)
+    )
     assert places == len(data["slots"][0])
 
 
