@@ -372,6 +372,7 @@ def test_where_a_row_stands_in_the_file_changes_no_byte(episodes: list[list], sh
     told = [report.as_dict() for report in (parts.report, others.report)]
     for content in told:
         content["episodes"] |= {"regrouped": 0, "resorted": 0}
+        content["account"] = [line for line in content["account"] if not re.search("were (grouped|sorted)", line)]
     # The number of a row that is named is its place in the file; which row it is does not change.
     assert len({re.sub(r"position \d+", "", json.dumps(content)) for content in told}) == 1
 
