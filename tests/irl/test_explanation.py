@@ -154,7 +154,7 @@ class TestFolders:
         with pytest.raises(ValueError, match="outcomes"):
             irl.explain(batch, outcomes=["nothing", "at all"])
         assert not list(tmp_path.iterdir())
-        monkeypatch.setattr("irl.whole_run.explain", lambda episodes, config, folder, quiet: irl.Run(folder))
+        monkeypatch.setattr("irl.whole_run.explain", lambda episodes, config, folder, **how: irl.Run(folder))
         one = irl.explain(batch, **ASKED)
         assert one.run.folder.is_dir()
         del one
