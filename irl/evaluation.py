@@ -348,6 +348,7 @@ def headline(
     unread = uninterpreted(effects, found.feature_map)
     names, posterior = found.feature_map.features, found.posterior
     habits, meant = bool(posterior.contexts.names), sentences.weights_mean_something(word)
+    clear = sentences.clear_weights(names, posterior, {*unread, *found.identified.not_identifiable})
     true = []
     if truth is not None:
         error, values = float(np.abs(posterior.median - truth).max()), ", ".join(f"{value:+.3g}" for value in truth)
@@ -364,7 +365,7 @@ def headline(
         )
     return (
         *contradiction_sentences(effects),
-        sentences.verdict_sentence(word),
+        sentences.verdict_sentence(word, which=bool(clear)),
         *sentences.added_sentences(word, likelihood, habits),
         *sentences.verdict_sentences(
             names, lambda i: sentences.per(found.feature_map, i), word, posterior, found.identified, unread

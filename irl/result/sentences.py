@@ -82,10 +82,22 @@ def pinned(posterior: PosteriorResult, identified: IdentifiedSet) -> Pinned:
     return "by decisions only" if open_set.any() else "identified"
 
 
-def verdict_sentence(word: Verdict) -> str:
-    """The verdict in plain words, without a number: the first thing that is said."""
+def clear_weights(names: Sequence[str], posterior: PosteriorResult, unread: Collection[str]) -> list[int]:
+    """Outcomes whose weight may be read and matters by its 90 % interval, largest first."""
+    low, high = posterior.low, posterior.high
+    order = [int(i) for i in np.argsort(-np.abs(posterior.median)) if names[i] not in unread]
+    return [i for i in order if low[i] * high[i] > 0 and min(abs(low[i]), abs(high[i])) > NOTHING]
+
+
+def verdict_sentence(word: Verdict, which: bool = True) -> str:
+    """The verdict in plain words, without a number: the first thing that is said.
+
+    ``which``: whether any single weight is clear (:func:`clear_weights`). Outcomes can help together, or by chance,
+    where none is.
+    """
+    together = "" if which else " together; of none alone can it be told that it matters"
     said = {
-        "beyond habit": "the outcomes weighed help to foresee these decisions",
+        "beyond habit": f"the outcomes weighed help to foresee these decisions{together}",
         "nothing beyond habit": "it cannot be seen that the outcomes weighed matter to these decisions",
         "not identifiable": "no outcome's weight can be told from such data",
     }
@@ -153,7 +165,7 @@ def verdict_sentences(
     order = [int(i) for i in np.argsort(-np.abs(w)) if names[i] not in unread]
     if not order:
         return reasons
-    clear = [i for i in order if low[i] * high[i] > 0 and min(abs(low[i]), abs(high[i])) > NOTHING]
+    clear = clear_weights(names, posterior, unread)
     if clear:
         # A single number would claim more than a wide interval holds.
         said = [

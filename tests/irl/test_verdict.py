@@ -283,6 +283,16 @@ def test_a_headline_from_the_verdict_to_what_is_met():
     )
 
 
+def test_outcomes_that_help_together_are_not_told_to_matter_alone():
+    open_all = ([-0.3, -0.7], [-0.8, -0.99], [0.2, 0.4])
+    told = headline(found(*open_all), "beyond habit", LIKELIHOOD, MET)
+    assert told[0] == (
+        "Beyond habit: the outcomes weighed help to foresee these decisions together; of none alone can it be told "
+        "that it matters."
+    )
+    assert not any("traded off" in line for line in told)
+
+
 @pytest.mark.parametrize("word", ["nothing beyond habit", "not identifiable"])
 def test_a_headline_without_weights_tells_none(word):
     stub = found(*CLEAR, kappa=900.0)
