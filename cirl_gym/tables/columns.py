@@ -388,7 +388,7 @@ def _why_no_feature(sheet: Sheet, name: str, last: BoolArray, ending: float) -> 
         return "is empty on the last row of each id, like an action or a reward"
     # From 0 or 1 in any order: the rows of a table that was numbered may have been shuffled.
     counter = np.sort(values) if values[known].min() in (0, 1) else values
-    if len(sheet) > 2 and (np.diff(counter) == 1).all():
+    if len(sheet) > 2 and np.isfinite(values).all() and (np.diff(counter) == 1).all():
         return "counts the rows"
     if np.isin(values[known], (0, 1)).all() and not values[~last & known].any() and values[last & known].any():
         return "is 0 except on last rows, like an end flag"

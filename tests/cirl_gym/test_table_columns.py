@@ -119,6 +119,14 @@ def test_a_column_that_may_be_no_feature_needs_the_users_word(column, why: str) 
     assert infer_columns(frame, features=("x", "z")).features == ("x", "z")
 
 
+def test_what_is_not_finite_counts_no_rows() -> None:
+    frame = stays(12, 11)
+    frame["z"] = ["1", *["9" * 400] * (len(frame) - 1)]  # infinite as floats; nothing is warned of
+    assert infer_columns(frame).features == ("x", "y", "z")
+    with pytest.raises(ValueError, match=r"column 'z', id '000', line 3: 9+ is beyond"):
+        prepare_table(frame, infer_columns(frame), rng=np.random.default_rng(0))
+
+
 def test_a_second_time_is_no_feature_and_one_must_be_left() -> None:
     frame = stays(9, 9).assign(hour="3")
     with pytest.raises(ValueError, match=r"'hour' has the name of a time\. Give --features"):
