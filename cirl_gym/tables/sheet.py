@@ -7,6 +7,7 @@ means: one that cannot be read is pointed at.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -69,10 +70,17 @@ def refuse(cells: Sequence[BadCell], ids: Sequence[str | None], rows: RowNames) 
     """
     if not cells:
         return
-    shown = [f"column {c.column!r}, id {ids[c.position]!r}, {rows[c.position]}: {c.why}" for c in cells[:_SHOWN]]
+    shown = [
+        f"column {c.column!r}, id {ids[c.position]!r}, {rows[c.position]}: {_short(c.why)}" for c in cells[:_SHOWN]
+    ]
     rest = f"\n  ... and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
     several = f"{len(cells)} cells cannot be used:\n  " + "\n  ".join(shown) + rest
     raise BadRows(shown[0] if len(cells) == 1 else several, [cell.position for cell in cells])
+
+
+def _short(message: str) -> str:
+    """A message in which no word of a cell, such as a number of 5,000 digits, hides the rest."""
+    return re.sub(r"\S{80,}", lambda word: f"{word[0][:40]}... ({len(word[0]):,} characters)", message)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -123,7 +123,7 @@ def test_what_is_not_finite_counts_no_rows() -> None:
     frame = stays(12, 11)
     frame["z"] = ["1", *["9" * 400] * (len(frame) - 1)]  # infinite as floats; nothing is warned of
     assert infer_columns(frame).features == ("x", "y", "z")
-    with pytest.raises(ValueError, match=r"column 'z', id '000', line 3: 9+ is beyond"):
+    with pytest.raises(ValueError, match=r"column 'z', id '000', line 3: 9{40}\.\.\. \(400 characters\) is beyond"):
         prepare_table(frame, infer_columns(frame), rng=np.random.default_rng(0))
 
 
