@@ -16,13 +16,11 @@ import pandas as pd
 
 from agents import MuSource, Solver
 from cirl_gym.data.batch import Batch
-from cirl_gym.data.habits import ACTIONS_BEFORE
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.outcomes import read_outcome
 from cirl_gym.files import held, write_text
 from cirl_gym.outcome_models.inputs import Kind
-from cirl_gym.tables.columns import TableColumns, TableOptions
-from cirl_gym.tables.weighed import chosen_outcomes, known_signs
+from cirl_gym.tables.columns import TableOptions
 from irl import whole_run
 from irl.commands.options import (
     ExplainOptions,
@@ -30,10 +28,8 @@ from irl.commands.options import (
     SolverArguments,
     TableArguments,
     TimeArguments,
-    check_at_once,
-    habit_contexts,
 )
-from irl.commands.prepared import prepared
+from irl.commands.prepared import asked_table, signs_of
 from irl.report.drawing import WIDTH, imagine
 from irl.report.notebook import notebook
 from irl.report.plots import plot_course, plot_radar, plot_weights, unread
@@ -283,16 +279,13 @@ def explain(
     with _spelt_as_in_python(), _folder(out) as folder:
         options = _options(given, folder)
         if isinstance(batches, (Path, pd.DataFrame)):
-            check_at_once(options)
-            habits = [name for name in habit_contexts(options.habit, ()) if name not in ACTIONS_BEFORE]
-            sheet, columns, how = options.columns.read(batches, habits)
-            table = prepared(sheet, columns, how, options.outcomes, options.forbid, seed)
+            table, how, signs = asked_table(options, batches)
             name = batches.name if isinstance(batches, Path) else ""
-            config = whole_run.asked_of(options, table.report.columns, how, _signs(options, columns), name)
+            config = whole_run.asked_of(options, table.report.columns, how, signs, name)
             episodes = whole_run.Episodes.of_table(table)
         elif isinstance(batches, Sequence) and batches and all(isinstance(one, Batch) for one in batches):
             columns = options.columns.of_batch(batches[0])
-            config = whole_run.asked_of(options, columns, TableOptions(), _signs(options, columns))
+            config = whole_run.asked_of(options, columns, TableOptions(), signs_of(options, columns))
             episodes = whole_run.episodes_of_batches(batches, config)
         else:
             raise ValueError(f"data must be a path, a pandas frame, a Batch or three, got {type(data).__name__}")
@@ -331,10 +324,6 @@ def compare(a: Explanation | str | Path, b: Explanation | str | Path, *, rescale
         raise ValueError(f"a and b are the same run: {runs[0].folder}")
     with _spelt_as_in_python():
         return comparison.compare(runs[0].preferences, runs[1].preferences, rescale=rescale)
-
-
-def _signs(options: ExplainOptions, columns: TableColumns) -> dict[str, int]:
-    return known_signs(chosen_outcomes(columns, options.outcomes), options.lower_is_better, options.sign)
 
 
 def _options(given: Mapping[str, Any], table: Path) -> ExplainOptions:

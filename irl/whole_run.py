@@ -26,7 +26,7 @@ from cirl_gym.data.rules import masked
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.stated import StatedEffect, read_effect
 from cirl_gym.tables.columns import TableColumns, TableOptions
-from cirl_gym.tables.read import HELD_OUT, PreparedTable, split_groups
+from cirl_gym.tables.read import HELD_OUT, PreparedTable, check_enough, split_groups
 from irl.commands.options import ExplainOptions, fit_config
 from irl.evaluation import judged
 from irl.pipeline import Study, fit, simulate
@@ -56,12 +56,7 @@ class Episodes:
         parts = [set(one.groups) for one in self.splits]
         if both := sorted((parts[0] & parts[1]) | (parts[0] & parts[2]) | (parts[1] & parts[2])):
             raise ValueError(f"the splits share patients, {both[0]!r} among them: held-out patients are others")
-        # Said now, and not after the models are fitted.
-        if len(parts[0]) < 2:
-            raise ValueError(
-                f"{len(set.union(*parts))} patients are too few: weights are learnt from at least two, and two more "
-                "are held out"
-            )
+        check_enough(parts[0], len(set.union(*parts)))
 
     @classmethod
     def of_table(cls, table: PreparedTable) -> Episodes:

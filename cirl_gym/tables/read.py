@@ -9,7 +9,7 @@ What a person should look at before believing a result is a warning (:mod:`~cirl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -173,6 +173,19 @@ def split_groups(
     places = np.array([place[group] for group in groups])
     in_test, in_validation = places < held_out, (places >= held_out) & (places < held_out + watched)
     return ~in_test & ~in_validation, in_validation, in_test
+
+
+def check_enough(train: Collection[str], patients: int) -> None:
+    """A ValueError where the ``train`` groups to learn from are too few: said early, and not after a fit.
+
+    Args:
+        train: groups of the training episodes, each as often as it has some.
+        patients: all that there are, held out or not.
+    """
+    if len(set(train)) < 2:
+        raise ValueError(
+            f"{patients} patients are too few: weights are learnt from at least two, and two more are held out"
+        )
 
 
 @dataclass(frozen=True)

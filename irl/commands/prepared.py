@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.habits import ACTIONS_BEFORE
 from cirl_gym.data.known import known_names
 from cirl_gym.data.outcomes import changing
 from cirl_gym.files import escaped
 from cirl_gym.tables.columns import TableColumns, TableOptions
-from cirl_gym.tables.read import PreparedTable, prepare_table
-from irl.commands.options import TableArguments
+from cirl_gym.tables.read import PreparedTable, check_enough, prepare_table
+from cirl_gym.tables.weighed import chosen_outcomes, known_signs
+from irl.commands.options import ExplainOptions, TableArguments, check_at_once, habit_contexts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,12 +49,33 @@ def prepared(
     table = prepare_table(frame, columns, how, rng=np.random.default_rng([seed, 0]))
     asked_for = (outcomes, columns.features)
     table = table.with_lags(changing(*asked_for)).with_known(known_names(*asked_for)).masked(forbid)
-    if len(set(table.train.groups)) < 2:  # said now, and not after the models are fitted
-        raise ValueError(
-            f"{table.report.episodes.groups} patients are too few: weights are learnt from at least two, and two more "
-            "are held out"
-        )
+    check_enough(table.train.groups, table.report.episodes.groups)
     return table
+
+
+def asked_table(
+    options: ExplainOptions, source: Path | pd.DataFrame
+) -> tuple[PreparedTable, TableOptions, dict[str, int]]:
+    """The table of a file or frame as ``options`` ask for it, how it was read, and the signs that are known.
+
+    Raises:
+        ValueError: what is wrong with the options, a name or the table, in this order.
+        OSError: the file cannot be read.
+    """
+    check_at_once(options)
+    habits = [name for name in habit_contexts(options.habit, ()) if name not in ACTIONS_BEFORE]
+    sheet, columns, how = options.columns.read(source, habits)
+    signs = signs_of(options, columns)
+    return prepared(sheet, columns, how, options.outcomes, options.forbid, options.seed), how, signs
+
+
+def signs_of(options: ExplainOptions, columns: TableColumns) -> dict[str, int]:
+    """By outcome the sign of its weight, where the options say that it is known.
+
+    Raises:
+        ValueError: a name is no outcome of such columns, or an entry cannot be read.
+    """
+    return known_signs(chosen_outcomes(columns, options.outcomes), options.lower_is_better, options.sign)
 
 
 def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Batch]:

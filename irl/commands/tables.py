@@ -5,10 +5,8 @@ PyTorch and the samplers take seconds to import; they are imported once the tabl
 
 from __future__ import annotations
 
-from cirl_gym.data.habits import ACTIONS_BEFORE
-from cirl_gym.tables.weighed import chosen_outcomes, known_signs
-from irl.commands.options import ExplainOptions, TuneOptions, check_at_once, habit_contexts
-from irl.commands.prepared import prepared, splits
+from irl.commands.options import ExplainOptions, TuneOptions
+from irl.commands.prepared import asked_table, splits
 
 
 def command(options: ExplainOptions | TuneOptions) -> None:
@@ -25,12 +23,7 @@ def command(options: ExplainOptions | TuneOptions) -> None:
 
         tune.search_settings(options, *parts)
         return
-    check_at_once(options)
-    habits = [name for name in habit_contexts(options.habit, ()) if name not in ACTIONS_BEFORE]
-    sheet, columns, how = options.columns.read(options.table, habits)
-    outcomes = chosen_outcomes(columns, options.outcomes)
-    signs = known_signs(outcomes, options.lower_is_better, options.sign)
-    table = prepared(sheet, columns, how, options.outcomes, options.forbid, options.seed)
+    asked = asked_table(options, options.table)
     from irl.commands import explain
 
-    explain.of_table(options, table, how, signs)
+    explain.of_table(options, *asked)

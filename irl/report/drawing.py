@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from cirl_gym.data.batch import Batch
@@ -254,34 +255,46 @@ def weights_svg(result: Result) -> str:
     return svg("weights", label, 1.0 + height, lambda axes: weights_on(axes, result, names), grid="x")
 
 
-def radar_svg(result: Result) -> str:
-    """Sizes of the weights that may be read, with 90 % intervals, around a circle (paper, figure 4)."""
-    place = [i for i, name in enumerate(result.features) if name not in result.uninterpreted]
-    names = [result.features[i] for i in place]
-    sizes = np.array([abs(result.weights[i]) for i in place])
+def sizes_of(result: Result, names: Sequence[str]) -> FloatArray:
+    """``[3, n]`` sizes of the weights of outcomes, and the lower and upper ends of the sizes' 90 % intervals."""
+    weights = dict(zip(result.features, result.weights, strict=True))
     ends = np.array([result.intervals[name] for name in names])
     # Of an interval that holds 0, the sizes go from 0 to the farther end.
     inner = np.where(ends[:, 0] * ends[:, 1] <= 0, 0.0, np.abs(ends).min(axis=1))
-    outer = np.abs(ends).max(axis=1)
-    angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
+    return np.stack([np.abs([weights[name] for name in names]), inner, np.abs(ends).max(axis=1)])
+
+
+def around(axes: PolarAxes, titles: Sequence[str], pad: float) -> FloatArray:
+    """Spokes with titles outside, the first upward and the others clockwise; their angles ``[n]``."""
+    angles = np.linspace(0, 2 * np.pi, len(titles), endpoint=False)
+    axes.set_theta_offset(np.pi / 2)
+    axes.set_theta_direction(-1)
+    axes.set_xticks(angles, list(titles))
+    axes.tick_params(axis="x", pad=pad)
+    for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
+        side = np.sin(angle)  # to the right of the middle, or to the left
+        label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+    return angles
+
+
+def radar_svg(result: Result) -> str:
+    """Sizes of the weights that may be read, with 90 % intervals, around a circle (paper, figure 4)."""
+    names = [name for name in result.features if name not in result.uninterpreted]
+    sizes, inner, outer = sizes_of(result, names)
 
     def closed(values: FloatArray) -> FloatArray:
         return np.append(values, values[0])
 
     def draw(axes: Any) -> None:
-        axes.set_theta_offset(np.pi / 2)
-        axes.set_theta_direction(-1)
+        spans = [result.intervals[name] for name in names]
+        signs = ["±" if low * high <= 0 else MINUS if high < 0 else "+" for low, high in spans]
+        titles = [f"{fold_name(name, 20)} ({sign})" for name, sign in zip(names, signs, strict=True)]
+        angles = around(axes, titles, 6)
         axes.fill_between(closed(angles), closed(inner), closed(outer), color=BAND, label="90 % interval")
         axes.plot(closed(angles), closed(sizes), "-o", color=BLUE, ms=5, label="size of the weight")
-        signs = ["±" if low * high <= 0 else MINUS if high < 0 else "+" for low, high in ends]
-        axes.set_xticks(angles, [f"{fold_name(name, 20)} ({sign})" for name, sign in zip(names, signs, strict=True)])
-        axes.tick_params(axis="x", pad=6)
-        for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
-            side = np.sin(angle)  # to the right of the middle, or to the left
-            text.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
         axes.spines["polar"].set_visible(False)
         axes.set_ylim(0, max(float(outer.max()), 0.01) * 1.05)
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
 
     label = "Sizes of weights: " + "; ".join(f"{name} {size:.2f}" for name, size in zip(names, sizes, strict=True))
     return svg("radar", label, 5.0, draw, grid="both", subplot_kw={"projection": "polar"})

@@ -11,15 +11,26 @@ from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from irl.report.drawing import BAND, BLUE, GREY, ORANGE, WhatIf, course_on, fold_name, printable, weights_on
+from irl.report.drawing import (
+    BAND,
+    BLUE,
+    CORNERS,
+    GREY,
+    ORANGE,
+    WhatIf,
+    around,
+    course_on,
+    fold_name,
+    printable,
+    sizes_of,
+    weights_on,
+)
 from irl.report.section import signed
 from irl.result.result import Result
 from irl.result.sentences import weights_mean_something
 
 NO_FINDING = "#A6A6A6"
 """Of weights that are no finding: they look like none."""
-FEWEST = 3
-"""Outcomes of a radar, at least."""
 
 
 def unread(result: Result) -> dict[str, str]:
@@ -54,33 +65,22 @@ def plot_radar(result: Result, axes: Axes) -> Axes:
     if not isinstance(axes, PolarAxes):
         raise ValueError("ax: a radar needs polar axes, as of plt.subplots(subplot_kw={'projection': 'polar'})")
     names, finding = _drawn(result)
-    if len(names) < FEWEST:
-        raise ValueError(f"a radar needs {FEWEST} weights that may be read, got {len(names)}; plot_weights shows them")
+    if len(names) < CORNERS:
+        raise ValueError(f"a radar needs {CORNERS} weights that may be read, got {len(names)}; plot_weights shows them")
     colour = BLUE if finding else NO_FINDING
     place = [result.features.index(name) for name in names]
-    weights = np.array([result.weights[i] for i in place])
-    angles = 2 * np.pi * np.arange(len(names)) / len(names)
-    for angle, name in zip(angles, names, strict=True):
-        low, high = result.intervals[name]
-        # The size of what lies on both sides of zero begins at zero.
-        ends = (0.0 if low < 0 < high else min(abs(low), abs(high)), max(abs(low), abs(high)))
+    titles = [f"{fold_name(name, 18)}\n{signed(result.weights[i], 2)}" for name, i in zip(names, place, strict=True)]
+    angles, (sizes, inner, outer) = around(axes, titles, 10), sizes_of(result, names)
+    axes.tick_params(axis="x", labelsize="small")
+    for angle, *ends in zip(angles, inner, outer, strict=True):
         axes.plot([angle, angle], ends, color=colour, lw=5, alpha=0.35, solid_capstyle="butt", label="90 % interval")
-    around = np.append(angles, angles[0])
-    axes.plot(around, np.append(np.abs(weights), abs(weights[0])), "-o", color=colour, lw=1.8, ms=5, label="weight")
-    axes.fill(angles, np.abs(weights), color=colour, alpha=0.12)
+    closed = np.append(angles, angles[0])
+    axes.plot(closed, np.append(sizes, sizes[0]), "-o", color=colour, lw=1.8, ms=5, label="weight")
+    axes.fill(angles, sizes, color=colour, alpha=0.12)
     if result.true_weights:
         truth = np.abs([result.true_weights[i] for i in place])
-        axes.plot(around, np.append(truth, truth[0]), "--D", color=ORANGE, mfc="none", label="truth")
-    titles = [f"{fold_name(name, 18)}\n{signed(w, 2)}" for name, w in zip(names, weights, strict=True)]
-    axes.set_theta_offset(np.pi / 2)
-    axes.set_theta_direction(-1)
-    axes.set_thetagrids(np.degrees(angles), titles, fontsize="small")
-    for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
-        side = np.sin(angle)
-        label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
-    axes.tick_params(axis="x", pad=10)
+        axes.plot(closed, np.append(truth, truth[0]), "--D", color=ORANGE, mfc="none", label="truth")
     axes.set_ylim(0, None)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
     axes.tick_params(axis="y", labelsize="small", labelcolor=GREY)
     _say(axes, result, finding)
     _legend(axes, 0.6)
