@@ -33,13 +33,13 @@ import numpy as np
 import torch
 from scipy.special import expit
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from stored import stored
 
 from agents.expert import EXPERT, Expert, successor_expert
 from cirl_gym import TumourParameters, TumourWorld, rollout
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.outcomes import Column
-from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.effects import ActionEffects, action_effects
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import Window
@@ -323,9 +323,7 @@ def main() -> None:
         found = []
         for number in range(asked.first, asked.first + asked.runs):
             path = asked.out / name / f"run_{number:03}.json"
-            if not path.is_file():
-                write_json(path, one(number))
-            found.append(read_json(path))
+            found.append(stored(path, partial(one, number)))
         seen = sum(one["law"]["outside"] <= SEEN for one in found)
         print(f"{name}, {len(found)} runs, sums of {seen}: held (mean error, its spread, mean half width)")
         print("| outcome | estimator | next | by level | sum |\n| --- | --- | --- | --- | --- |")

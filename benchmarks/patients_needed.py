@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ import numpy as np
 import torch
 import tyro
 from semi_synthetic import Fitting, Ward, check_folder, fitted, fitted_ward, true_gain
+from stored import stored
 
-from cirl_gym.files import StoredParts, read_json, write_json
+from cirl_gym.files import StoredParts
 from irl.result.result import BEYOND
 
 _OF_A_RUN = ("out", "weighed", "strength", "patients", "seeds")
@@ -130,9 +132,8 @@ def main() -> None:
     found = []
     for strength, patients, seed in product(asked.strength, sorted(asked.patients), range(asked.seeds)):
         path = asked.out / f"outcome{names.index(weighed)}_{strength:g}_{patients}_{seed}.json"
-        if not path.is_file():
-            write_json(path, run(ward, names.index(weighed), strength, patients, seed, asked.decisions))
-        found.append(read_json(path))
+        how = (ward, names.index(weighed), strength, patients, seed, asked.decisions)
+        found.append(stored(path, partial(run, *how)))
         print(row(found[-1]), flush=True)
     print("\n".join(table(found)))
 

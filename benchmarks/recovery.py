@@ -11,16 +11,17 @@ from __future__ import annotations
 import argparse
 import itertools
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from stored import stored
 
 from agents.solvers import SIX_SETTINGS, Setting, ready_expert
 from agents.successor.agent import SuccessorPolicy
 from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
-from cirl_gym.files import read_json, write_json
 from irl.checks.metrics import coverage, same_order
 from irl.pipeline import Study, fit
 from irl.result.sentences import WIDE
@@ -138,10 +139,7 @@ def main() -> None:
         range(arguments.seeds), arguments.gamma, arguments.kappa, chosen
     ):
         run = Run(weights, gamma, kappa, seed, arguments.episodes, arguments.model)
-        path = arguments.out / run.file
-        if not path.is_file():
-            write_json(path, recover(run, arguments.out / "experts"))
-        found.append(read_json(path))
+        found.append(stored(arguments.out / run.file, partial(recover, run, arguments.out / "experts")))
         print(row(found[-1]), flush=True)
     print("\n".join(summary(found)))
 

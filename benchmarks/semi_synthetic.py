@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import tyro
 from scipy.special import log_softmax
+from stored import stored
 from tyro.conf import OmitArgPrefixes, Positional
 
 from agents.expert import Expert
@@ -415,9 +416,8 @@ def main() -> None:
     found = []
     for number in range(asked.first, asked.first + asked.runs):
         path = asked.out / f"run_{number:03}.json"
-        if not path.is_file():
-            write_json(path, run(ward, number, asked.out, not asked.no_none, asked.world_known))
-        found.append(read_json(path))
+        how = (ward, number, asked.out, not asked.no_none, asked.world_known)
+        found.append(stored(path, partial(run, *how)))
         print(row(found[-1]), flush=True)
     print("\n".join(summary(found)))
 

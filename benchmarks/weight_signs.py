@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from effects import GAMMA, KAPPAS, PATIENTS, STEPS, DrivenLevel, observed
 from semi_synthetic import WIDTH, brief, fitted, moved, true_gain
+from stored import stored
 
 from agents.expert import EXPERT, Expert, successor_expert
 from agents.successor.agent import SuccessorAgent
@@ -37,7 +38,7 @@ from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.features import FeatureMap, draw_weights, normalised
 from cirl_gym.data.habits import Habit
 from cirl_gym.data.outcome_model import CounterfactualWorld
-from cirl_gym.files import StoredParts, read_json, write_json
+from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray
 from irl.settings import FOLDS, HABIT, FitConfig, quick_agent
 
@@ -166,9 +167,7 @@ def main() -> None:
         found = []
         for number in range(asked.first, asked.first + asked.runs):
             path = asked.out / name / f"run_{number:03}.json"
-            if not path.is_file():
-                write_json(path, one(number))
-            found.append(read_json(path))
+            found.append(stored(path, partial(one, number)))
             print(row(found[-1]), flush=True)
         print(f"{name}: {summary(found)}", flush=True)
 
