@@ -85,9 +85,11 @@ class TestData:
         parts = split_groups(batch.groups, np.random.default_rng([1, 0]), *HELD_OUT)
         splits = [batch.take(part).trimmed() for part in parts]
         assert numbers(irl.explain(splits, **ASKED)) == numbers(found)
+        order = ["none", "drug"]  # a file does not say which action is the first
         asked = ["--outcomes", *TWO, "--lower-is-better", "lactate", "--seed", "1", "--out", str(tmp_path / "run")]
-        assert main(["explain", str(path), *asked]) == 0
-        by_command, by_call = irl.load(tmp_path / "run"), irl.explain(str(path), **ASKED, out=tmp_path / "again")
+        assert main(["explain", str(path), *asked, "--actions", *order]) == 0
+        by_call = irl.explain(str(path), **ASKED, actions=order, out=tmp_path / "again")
+        by_command = irl.load(tmp_path / "run")
         assert numbers(by_command) == numbers(by_call)
         assert by_command.weights.equals(found.weights)
         assert by_call.result.table == by_command.result.table
