@@ -7,7 +7,7 @@ from functools import partial
 from irl.report import drawing
 from irl.report.section import Details, Part, Picture, Section, Table, explained, percent, signed
 from irl.result.chances import ChanceScores
-from irl.result.result import BEYOND, HeldOutLikelihood, Result
+from irl.result.result import BEYOND, LEAST, HeldOutLikelihood, Result
 from irl.result.sentences import learnt_from
 
 HELD_OUT = "held-out episodes"
@@ -59,7 +59,8 @@ def _likelihood(result: Result) -> Section | None:
         "Nearer to zero is better. Unlike the share of decisions met, the log-likelihood also asks how sure each "
         "account was. What does not beat the frequency of each action foresees nothing. The last row is what the "
         f"outcomes add, and the verdict rests on it: it is clear where it is more than {BEYOND} standard errors above "
-        "zero, as one of twenty is by chance alone. Standard errors have patients as the unit; all accounts are about "
+        f"zero, as one of twenty is by chance alone, and {100 * LEAST:g} % or more of what habit leaves unforeseen. "
+        "Standard errors have patients as the unit; all accounts are about "
         "the same decisions, so that a difference is surer than the two numbers it is of.",
         "Why an account foresees decisions well. Trees and cloning know no preferences: where they foresee better, "
         "something that was observed matters to the experts in a way that the outcomes weighed do not explain.",

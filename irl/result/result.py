@@ -33,6 +33,9 @@ from irl.result.simulated_habits import SimulatedHabits
 
 BEYOND = 1.645
 """Standard errors above 0 beyond which a gain is called clear: one of twenty is so by chance alone."""
+LEAST = 0.01
+"""Share of what habit leaves unforeseen below which a gain is too small to be one: the same table, divided otherwise,
+gives gains that differ by as much, which standard errors by patient do not know of."""
 RETURN_POLICIES = ("expert", "cirl", "cloning", "random", "never", "always")
 """Whose returns are compared where a simulator is at hand."""
 
@@ -293,6 +296,11 @@ class HeldOutLikelihood(Record, frozen=True, kw_only=True):
     """The simulated experts' own chances, which nobody exceeds but by luck; None where they are not known."""
     scores: dict[str, ChanceScores] = field(default_factory=dict)
     """Of each account by name, AUROC and the like of the same decisions; a run of an earlier version has none."""
+
+    @property
+    def gained(self) -> float:
+        """What the outcomes add, as a share of what habit leaves unforeseen (McFadden's pseudo-R squared)."""
+        return self.beyond_habit.mean / -self.habit.mean if self.habit.mean < 0 else 0.0
 
 
 class Sampler(Record, frozen=True):

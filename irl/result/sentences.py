@@ -23,7 +23,7 @@ from irl.max_margin.loop import MaxMarginResult
 from irl.preferences.choice import KAPPA
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult, SamplerReport
-from irl.result.result import GammaChoice, HeldOutLikelihood, TimeWindow
+from irl.result.result import LEAST, GammaChoice, HeldOutLikelihood, TimeWindow
 
 Verdict: TypeAlias = Literal["beyond habit", "nothing beyond habit", "not identifiable"]
 Pinned: TypeAlias = Literal["identified", "by decisions only", "not identified"]
@@ -56,12 +56,14 @@ def verdict(likelihood: HeldOutLikelihood, not_identifiable: Mapping[str, str], 
 
     - ``not identifiable``: no outcome's weight can be determined from such data.
     - ``beyond habit``: decisions that nothing was learnt from are foreseen better with the outcomes than by habit
-      alone, by more than chance (:attr:`irl.result.result.Difference.clear`).
+      alone, by more than chance (:attr:`irl.result.result.Difference.clear`) and by :data:`irl.result.result.LEAST`
+      or more of what habit leaves unforeseen.
     - ``nothing beyond habit``: they are not. Then weights are no finding.
     """
     if len(not_identifiable) == d:
         return "not identifiable"
-    return "beyond habit" if likelihood.beyond_habit.clear else "nothing beyond habit"
+    help_seen = likelihood.beyond_habit.clear and likelihood.gained >= LEAST
+    return "beyond habit" if help_seen else "nothing beyond habit"
 
 
 def weights_mean_something(word: str) -> bool:
@@ -114,7 +116,10 @@ def added_sentences(word: Verdict, likelihood: HeldOutLikelihood, habits: bool) 
     added = likelihood.beyond_habit
     seen = f"{likelihood.decisions:,} decisions of {likelihood.patients:,} patients, {learnt_from(likelihood)}"
     better = "better than" if word == "beyond habit" else "better by no more than chance explains than"
-    if word == "nothing beyond habit" and added.mean <= 0:
+    little = word == "nothing beyond habit" and added.clear
+    if little:
+        better = "hardly better than"
+    elif word == "nothing beyond habit" and added.mean <= 0:
         better = "no better than"
     said = [
         f"With them, decisions are foreseen {better} by {'habit alone' if habits else ONLY_FREQUENCIES}: the "
@@ -122,6 +127,11 @@ def added_sentences(word: Verdict, likelihood: HeldOutLikelihood, habits: bool) 
         f"{_signed(likelihood.habit.mean, 3)}, a difference of {_signed(added.mean, 3)} (standard error "
         f"{added.standard_error:.3f}), over {seen}."
     ]
+    if little:
+        said.append(
+            f"That is less than {100 * LEAST:g} % of what habit leaves unforeseen: with the patients divided otherwise, "
+            "it may be gone."
+        )
     if word == "nothing beyond habit":
         said.append("So the weights say nothing. That does not prove that the outcomes did not matter.")
     others = {"Gradient boosting": likelihood.boosting, "Behaviour cloning": likelihood.cloning}

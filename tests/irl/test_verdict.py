@@ -68,6 +68,9 @@ def test_the_verdict_by_hand():
     assert verdict(adding(0.0165), {}, 2) == "beyond habit"
     assert verdict(adding(0.0164), {}, 2) == "nothing beyond habit"
     assert verdict(adding(-0.3), {}, 2) == "nothing beyond habit"
+    # Habit leaves .46 unforeseen: a hundredth of it is .0046, however sure the gain.
+    assert verdict(adding(0.0047, 0.0001), {}, 2) == "beyond habit"
+    assert verdict(adding(0.0045, 0.0001), {}, 2) == "nothing beyond habit"
     assert verdict(adding(0.3), {"a": "constant"}, 2) == "beyond habit"
     assert verdict(adding(0.3), {"a": "constant", "b": "constant"}, 2) == "not identifiable"
     words = ("beyond habit", "nothing beyond habit", "not identifiable")
@@ -124,6 +127,15 @@ def test_nothing_beyond_habit_claims_no_more_than_the_difference_does(mean, word
     first, second = added_sentences("nothing beyond habit", adding(mean), habits=True)
     assert words in first
     assert second == "So the weights say nothing. That does not prove that the outcomes did not matter."
+
+
+def test_a_gain_that_is_sure_but_small_is_not_relied_on():
+    first, second, third = added_sentences("nothing beyond habit", adding(0.003, 0.001), habits=True)
+    assert "foreseen hardly better than by habit alone: the log" in first
+    assert second == (
+        "That is less than 1 % of what habit leaves unforeseen: with the patients divided otherwise, it may be gone."
+    )
+    assert third.startswith("So the weights say nothing.")
 
 
 def test_what_foresees_better_without_preferences_is_said():
