@@ -129,8 +129,8 @@ def added_sentences(word: Verdict, likelihood: HeldOutLikelihood, habits: bool) 
     ]
     if little:
         said.append(
-            f"That is less than {100 * LEAST:g} % of what habit leaves unforeseen: with the patients divided otherwise, "
-            "it may be gone."
+            f"That is less than {100 * LEAST:g} % of what habit leaves unforeseen: with the patients divided "
+            "otherwise, it may be gone."
         )
     if word == "nothing beyond habit":
         said.append("So the weights say nothing. That does not prove that the outcomes did not matter.")
