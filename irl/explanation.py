@@ -204,6 +204,7 @@ def explain(
     quality_limit: float | None = None,
     windows: Sequence[int] = (),
     choose_gamma: Sequence[float] = (),
+    horizon: int | None = None,
     habit: Names = (),
     forbid: Names = (),
     effect: Names = (),
@@ -253,6 +254,8 @@ def explain(
         quality_limit: by how much plans may promise more than is reached, in ranges, before the run stops.
         windows: first steps of windows of time whose weights are found one by one.
         choose_gamma: discount factors of which held-out decisions choose one.
+        horizon: how many actions a decision looks ahead, at most, and is planned anew at the next step; default: to the
+            end of the longest episode.
         habit: what habits depend on: "previous", "previous2", columns; or "none".
         forbid: what the experts could not do, as "ACTION when CONDITION".
         effect: what is known of an action's effect, as "ACTION raises NAME".

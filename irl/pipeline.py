@@ -219,7 +219,7 @@ def fit(study: Study) -> Fit:
     """
     train, validation, signs, config = study.train, study.validation, study.signs, study.config
     stage, stored, phi = study.stages.stage, study.stored, study.feature_map
-    horizon = config.horizon or train.horizon
+    horizon = config.length or train.horizon
     # 4. The outcome model: phi(h, a), what would happen under each action.
     with stage("outcome model") as report:
         splits, rng = [batch.with_early_ends(horizon) for batch in (train, validation)], study.rng("outcome model")
@@ -227,7 +227,8 @@ def fit(study: Study) -> Fit:
         fitted = stored_outcome_model(stored, learnt) if study.model is None else _given(study.model, train)
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
-    world = Problem(imagined, phi, train.start, horizon, config.gamma, uniform_weights(signs), train)
+    w = uniform_weights(signs)
+    world = Problem(imagined, phi, train.start, horizon, config.gamma, w, train, config.horizon)
     # 6. Candidate policies: psi for every w at once, under the discount factor that is given or chosen.
     agent, choice = _candidates(study, world)
     if choice is not None:
@@ -256,8 +257,10 @@ def fit(study: Study) -> Fit:
             how_copied = (config.cloning, study.rng("held-out decisions"), rules_of(imagined), report)
             foreseen = foresee_others(crosses, pools, signs, *how_copied)
     with stage("quality control"):
-        rng = study.rng("quality control")
-        quality = quality_control(agent, world, signs, loop, posterior, config.quality, rng)
+        rng, seen = study.rng("quality control"), world.stages
+        # A plan promises what comes of it while it is in sight; what replanning makes of later steps is another thing.
+        near = (agent.for_episodes(seen), replace(world, horizon=seen, histories=None))
+        quality = quality_control(*near, signs, loop, posterior, config.quality, rng)
     windows: tuple[TimeWindow, ...] = ()
     if config.windows:
         with stage("time windows") as report:
@@ -330,7 +333,7 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
     config, everyone, stored = study.config, study.everyone, study.stored
     if everyone is None or not config.folds:
         return []
-    rng, horizon = study.rng("folds"), config.horizon or everyone.horizon
+    rng, horizon = study.rng("folds"), config.length or everyone.horizon
     judged = judged_episodes(everyone, config.posterior.decisions, rng)
     law, done = law_alone(chosen), itertools.count(1)
     kind, how = _like(study, chosen)
@@ -348,7 +351,7 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
         if law is not None:
             return agent.within(imagined)
         w = uniform_weights(study.signs)
-        world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train)
+        world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train, config.horizon)
         compute = partial(fit_successor, world, config.agent, solving)
         load = partial(SuccessorAgent.load, model=imagined)
         return stored.stage(f"{part}_agent.npz", compute, SuccessorAgent.save, load)
@@ -377,7 +380,7 @@ def with_everyone(study: Study, chosen: OutcomeModel) -> tuple[OutcomeModel, Bat
     if study.model is not None or study.everyone is None or law_alone(chosen) is None:
         return chosen, study.train
     kind, how = _like(study, chosen)
-    horizon = study.config.horizon or study.everyone.horizon
+    horizon = study.config.length or study.everyone.horizon
     everyone, validation = (batch.with_early_ends(horizon) for batch in (study.everyone, study.validation))
     return fit_outcome_model(kind, everyone, validation, how, study.rng("effects")).model, everyone
 
@@ -389,7 +392,7 @@ def _outcome(study: Study) -> OutcomeModelConfig:
     decided on that, and what few ends there are would make a large effect of it.
     """
     config, train = study.config.outcome, study.train
-    left = int((train.truncated & (train.lengths < (study.config.horizon or train.horizon))).sum())
+    left = int((train.truncated & (train.lengths < (study.config.length or train.horizon))).sum())
     if left <= int(train.terminated.sum()):
         return config
     return replace(config, end=replace(config.end, formulas=True))
@@ -474,6 +477,10 @@ def _identified(
     erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
     if posterior.habit is not None:
         erring = max(_cost_of_habit(study, agent, world, posterior), 0.0)
+    if world.stages < world.horizon:
+        # Who does not look to the end is beaten by some policy, whatever the weights.
+        values = mus @ posterior.mean
+        erring += float(values.max() - values[len(loop.mus)])
     tolerance = sampling_tolerance(mu, signs) + erring
     named = not_identifiable(train, agent.feature_map.features)
     return identified_set(mu.mean, mus, signs, tolerance=tolerance, nodes=1000, not_identifiable=named)

@@ -60,6 +60,9 @@ class FitConfig:
     tolerance: float = 1e-3
     """Margin at which the loop has converged (paper: 0.001)."""
     horizon: int | None = None
+    """How many actions a decision looks ahead, at most, and is planned anew at the next one; default: to the end of the
+    longest episode, as in the paper (:attr:`agents.successor.training.Problem.ahead`)."""
+    length: int | None = None
     """Number of actions of a whole episode; default: that of the longest training episode."""
     starts: int = 200
     """First observations from which plans are searched for the feature expectation of a policy."""
@@ -117,8 +120,11 @@ class FitConfig:
         check_starts(self.windows)
         if self.choose_gamma:
             check_gammas(self.choose_gamma)
-        if self.horizon is not None and self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, got {self.horizon}")
+        for name in ("horizon", "length"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.horizon is not None and (self.solver, self.mu) != ("successor", "successor"):
+            raise ValueError(f"horizon: {self.solver} with mu={self.mu!r} always looks ahead to the end of the episode")
         if self.rounds < 1 or self.starts < 1 or self.tolerance < 0:
             raise ValueError("rounds and starts must be at least 1 and the tolerance not negative")
 
@@ -127,9 +133,9 @@ class FitConfig:
         """How many stages a fit has beside those that every one has."""
         return (self.outcome.members > 1) + bool(self.windows) + 2 * bool(self.folds)
 
-    def whole(self, horizon: int) -> FitConfig:
-        """The same, for episodes of at most ``horizon`` actions, unless a horizon was chosen."""
-        return replace(self, horizon=self.horizon or horizon)
+    def whole(self, length: int) -> FitConfig:
+        """The same, for episodes of at most ``length`` actions, unless a length was chosen."""
+        return replace(self, length=self.length or length)
 
     def quick(self) -> FitConfig:
         """A first look in a fraction of the time, with wider errors."""

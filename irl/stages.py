@@ -1,20 +1,21 @@
-"""How far a long run has come: bars with time left on a terminal, few plain lines in a log file."""
+"""How far a long run has come: bars with time left on a terminal and in a notebook, few plain lines in a log file."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from markupsafe import Markup
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Reporter: TypeAlias = Callable[[float, float], None]
 """``report(done, total)``: what a stage calls as it goes; any unit will do."""
 
-LINE_EVERY = 15.0
-"""Seconds between two plain lines of one stage at the least."""
+LINE_EVERY, ROW_EVERY = 15.0, 0.25
+"""Seconds between two plain lines of one stage at the least, and between two changes of its row in a notebook."""
 
 
 def duration(seconds: float) -> str:
@@ -41,6 +42,7 @@ class Stages:
         self._begun = 0
         self._current: tuple[str, float] | None = None
         self._bars: Progress | None = None
+        self._rows = NotebookRows() if console is not None and console.is_jupyter else None
         if console is not None and console.is_terminal:
             self._bars = Progress(
                 TextColumn("{task.description}", markup=False),
@@ -90,7 +92,7 @@ class Stages:
             self._current = None
             self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
             if self._bars is None:
-                self._print(f"{title}: {outcome} after {duration(elapsed)}")
+                self._print(f"{title}: {outcome} after {duration(elapsed)}", 1.0 if outcome == "done" else 0.0)
 
     def _lines(self, title: str, begin: float) -> Reporter:
         self._print(title)
@@ -99,21 +101,44 @@ class Stages:
         def report(done: float, total: float) -> None:
             nonlocal last
             now = self._clock()
-            if now - last < LINE_EVERY:
+            if now - last < (LINE_EVERY if self._rows is None else ROW_EVERY):
                 return
             last, elapsed = now, now - begin
             if done <= 0 or total <= 0:
                 self._print(f"{title}: {duration(elapsed)} so far")
             else:
                 left = elapsed * max(total - done, 0.0) / done
-                share = 100 * min(done / total, 1.0)
-                self._print(f"{title}: {share:.0f} %, {duration(elapsed)} so far, about {duration(left)} left")
+                share = min(done / total, 1.0)
+                told = f"{title}: {100 * share:.0f} %, {duration(elapsed)} so far, about {duration(left)} left"
+                self._print(told, share)
 
         return report
 
-    def _print(self, line: str) -> None:
-        if self._console is not None:
+    def _print(self, line: str, share: float | None = None) -> None:
+        if self._rows is not None:
+            self._rows.show(self._begun, line, share)
+        elif self._console is not None:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class NotebookRows:
+    """A row for each stage in the output of a notebook's cell, with a bar. Plain HTML: it asks for no widgets."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Markup] = {}
+        self._place: Any = None
+
+    def show(self, number: int, line: str, share: float | None) -> None:
+        """Put a line and the share that is done (None: not known yet) in the row of a stage."""
+        from IPython.display import HTML, display  # where there is a notebook, there is IPython
+
+        value = Markup() if share is None else Markup(' value="{}"').format(f"{share:.3f}")
+        self._rows[number] = Markup("<div><progress{}></progress> {}</div>").format(value, line)
+        page = HTML(str(Markup().join(self._rows.values())))
+        if self._place is None:
+            self._place = display(page, display_id=True)
+        else:
+            self._place.update(page)
 
 
 def stages(

@@ -15,12 +15,16 @@ How it is learnt (policy search by dynamic programming, Bagnell et al. 2003, wit
    exact discounted sum of phi along the best plan found, so that w . psi = Q holds exactly.
 
 There is one small network per time step: in a finite-horizon problem what is left to come depends on how much time is
-left. The memory of the agent is the world model's own state, which by construction is all that the world model needs
-of a history. It is carried from step to step like any recurrent policy's.
+left. Where decisions look fewer steps ahead than episodes last (:attr:`agents.successor.training.Problem.ahead`), each
+is planned so far ahead, or to the end where that is nearer, and planned anew at the next step (a receding horizon):
+there are as many networks as steps that are looked ahead. The memory of the agent is the world model's own state, which
+by construction is all that the world model needs of a history. It is carried from step to step like any recurrent
+policy's.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -42,7 +46,7 @@ from agents.successor.planning import Plans, Search, best_plan, plan
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import Habit
-from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
+from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel, foresee
 from cirl_gym.data.rules import among_allowed
 from cirl_gym.files import loading
 from cirl_gym.outcome_models.masked import allowed_actions, rules_of
@@ -213,6 +217,8 @@ class SuccessorAgent:
         self.model, self.feature_map, self.network, self.gamma = model, feature_map, network, gamma
         self.state_mean, self.state_scale = state_mean, state_scale
         self.width = width
+        self.horizon = self.ahead
+        """T, number of actions of a whole episode."""
 
     @classmethod
     def fit(cls, source: Source, gamma: float = 0.99, **options: Any) -> SuccessorAgent:
@@ -223,9 +229,19 @@ class SuccessorAgent:
         return fit_agent(source, gamma, **options)
 
     @property
-    def horizon(self) -> int:
-        """T, number of stages."""
+    def ahead(self) -> int:
+        """How many actions a decision looks ahead where no end is nearer: the number of stages."""
         return len(self.network.stages)
+
+    def for_episodes(self, horizon: int) -> SuccessorAgent:
+        """The same for episodes of another number of actions, looking ahead as far as before."""
+        other = copy.copy(self)
+        other.horizon = horizon
+        return other
+
+    def stage(self, t: IntArray) -> IntArray:
+        """Of the network's stages, where plans made at times t begin; they end with the last stage."""
+        return np.maximum(t + self.ahead - self.horizon, 0)
 
     def network_psi(self, t: int, states: Float32Array, w: FloatArray) -> Float32Array:
         """psi(h_t, a; w) ``[n, A, d]`` as the network has it, for states ``[n, S]`` and one w per row ``[n, d]``."""
@@ -265,7 +281,8 @@ class SuccessorAgent:
             width: of the search (:attr:`SuccessorConfig.width`); default: the agent's own.
         """
         parts, shape = self._planned(np.full(len(states), t), states, w, width), (0, self.model.n_actions)
-        none = Plans(np.zeros((*shape, w.shape[1])), np.zeros((*shape, self.horizon - t), dtype=np.int64))
+        steps = min(self.ahead, self.horizon - t)
+        none = Plans(np.zeros((*shape, w.shape[1])), np.zeros((*shape, steps), dtype=np.int64))
         return Plans(*map(np.concatenate, zip(*parts, strict=True))) if parts else none
 
     def _planned(self, times: IntArray, states: Float32Array, w: FloatArray, width: int | None) -> list[Plans]:
@@ -273,11 +290,11 @@ class SuccessorAgent:
         n_actions = self.model.n_actions
         search = self._search(plans_each(self.width if width is None else width, n_actions))
         size = max(_PLANS_AT_ONCE // (search.width * n_actions), 1)
-        pieces = [slice(first, first + size) for first in range(0, len(states), size)]
-        return [plan(search, times[piece], states[piece], w[piece]) for piece in pieces]
+        pieces, begin = [slice(first, first + size) for first in range(0, len(states), size)], self.stage(times)
+        return [plan(search, begin[piece], states[piece], w[piece]) for piece in pieces]
 
     def _search(self, width: int) -> Search:
-        return Search(self.model, self.feature_map, self.values, self.horizon, self.gamma, width)
+        return Search(self.model, self.feature_map, self.values, self.ahead, self.gamma, width)
 
     def psi(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> Float32Array:
         """Successor features ``[N, T, A, d]`` for every history and action, forbidden or not; zero on padding.
@@ -329,6 +346,8 @@ class SuccessorAgent:
     def mu(self, w: npt.ArrayLike, starts: Float32Array, searched: int | None = None) -> FloatArray:
         """Feature expectation ``[d]`` of the greedy policy for w (appendix C): mean of psi(h_0, greedy; w) over h_0.
 
+        Where it looks less far ahead than episodes last, it acts along the expected course until it sees the end.
+
         With ``searched`` plans are searched from a part of the first observations only, and their mean is corrected by
         how the part differs from all of them in what the network says (a regression estimate, feature by feature).
         Patients differ more than network and search do, so that it is far less spread than the part's mean.
@@ -341,7 +360,7 @@ class SuccessorAgent:
         n = len(starts)
         states, weights = self.model.start(starts), np.tile(self.checked_weights(w), (n, 1))
         rows = evenly_spaced_rows(n, searched or n)
-        found = best_plan(self._search(self.width), 0, states[rows], weights[rows])
+        found = self._reached(states[rows], weights[rows])
         if len(rows) == n:
             return np.asarray(found.mean(axis=0))
         psi = self.network_psi(0, states, weights)
@@ -351,6 +370,19 @@ class SuccessorAgent:
         spread = (centred**2).sum(axis=0)
         slope = np.where(spread > 0, (centred * found).sum(axis=0) / np.where(spread > 0, spread, 1.0), 0.0)
         return np.asarray(found.mean(axis=0) + slope * (guessed.mean(axis=0) - guessed[rows].mean(axis=0)))
+
+    def _reached(self, states: Float32Array, w: FloatArray) -> FloatArray:
+        """``[n, d]`` mu of the greedy policy from the states of first observations on."""
+        gained, reach = np.zeros(w.shape), np.ones((len(w), 1))
+        for t in range(self.horizon - self.ahead):
+            values = np.einsum("nad,nd->na", self.planned_psi(t, states, w), w)
+            actions = among_allowed(values, allowed_actions(self.model, states)).argmax(axis=1)
+            outcome, end = foresee(self.model, states, actions)
+            gained += reach * self.feature_map(outcome)
+            reach *= self.gamma * (1.0 - end[:, None])
+            states = self.model.advance(states, actions, outcome)
+        begin = max(self.ahead - self.horizon, 0)
+        return gained + reach * best_plan(self._search(self.width), begin, states, w)
 
     def within(self, model: OutcomeModel) -> SuccessorAgent:
         """The same network as the guide of searches in another world, whose states have the same form.
@@ -365,8 +397,9 @@ class SuccessorAgent:
             len(self.state_mean),
         ):
             raise ValueError("this agent was trained in a world of other features, actions or states")
-        scales = (self.state_mean, self.state_scale, self.width)
-        return SuccessorAgent(model, self.feature_map, self.network, self.gamma, *scales)
+        other = copy.copy(self)
+        other.model = model
+        return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent whole, without its world model and without pickle."""
@@ -377,6 +410,7 @@ class SuccessorAgent:
             "n_actions": self.model.n_actions,
             "gamma": self.gamma,
             "horizon": self.horizon,
+            "ahead": self.ahead,
             "hidden": self.network.hidden,
             "width": self.width,
         }
@@ -404,13 +438,15 @@ class SuccessorAgent:
             gamma, n_actions, width = config["gamma"], size_of(config, "n_actions"), size_of(config, "width")
             if not isinstance(gamma, int | float) or not 0 <= gamma <= 1:
                 raise ValueError(f"gamma must be within 0..1, got {gamma!r}")
-            horizon, hidden = size_of(config, "horizon", len(arrays)), tuple(config["hidden"])
-            sizes = (len(mean), len(features), n_actions, float(gamma), horizon, hidden)
+            # Agents of an earlier version look ahead to the end.
+            ahead = size_of(config, "ahead" if "ahead" in config else "horizon", len(arrays))
+            horizon, hidden = size_of(config, "horizon"), tuple(config["hidden"])
+            sizes = (len(mean), len(features), n_actions, float(gamma), ahead, hidden)
             network = stored_module(lambda: StagedNetwork(*sizes), arrays)
         states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
         if (model.features, model.n_actions, states) != (observed, network.n_actions, len(mean)):
             raise ValueError(f"{path} was trained in another world model: its features, actions or states differ")
-        return cls(model, feature_map, network, gamma, mean, scale, width)
+        return cls(model, feature_map, network, gamma, mean, scale, width).for_episodes(horizon)
 
     def checked_weights(self, w: npt.ArrayLike) -> FloatArray:
         """Weights scaled to L1 norm 1 (the policy does not change; the network has seen no other scale); 0 stays 0."""

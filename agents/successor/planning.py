@@ -33,7 +33,7 @@ class Search(NamedTuple):
     estimate: ActionValues
     """Values by which unfinished plans are compared."""
     horizon: int
-    """Number of actions of a whole episode: plans end after step ``horizon - 1``."""
+    """Plans end after step ``horizon - 1``: with the episode, or as far ahead as is looked."""
     gamma: float
     """Discount factor."""
     width: int

@@ -85,6 +85,9 @@ class Problem:
     """Which preferences to train for."""
     histories: Batch | None = None
     """Observed histories to learn on beside the imagined ones."""
+    ahead: int | None = None
+    """How many actions a decision looks ahead, at most: what comes later does not count for it, and at the next step
+    it is planned anew. Default: to the end of the episode, as in the paper."""
 
     def __post_init__(self) -> None:
         if self.feature_map.of != self.model.features:
@@ -97,6 +100,13 @@ class Problem:
             raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
         if self.horizon < 1:
             raise ValueError(f"horizon must be at least 1, got {self.horizon}")
+        if self.ahead is not None and self.ahead < 1:
+            raise ValueError(f"ahead must be at least 1, got {self.ahead}")
+
+    @property
+    def stages(self) -> int:
+        """How many actions a decision looks ahead where no end is nearer."""
+        return self.horizon if self.ahead is None else min(self.ahead, self.horizon)
 
 
 class RandomRates(ScoringPolicy):
@@ -148,8 +158,8 @@ def fit_successor(
     states, alive = _imagine(problem, config, rng)
     live = states[alive]
     scale = live.std(axis=0, dtype=np.float64)
-    sizes = (states.shape[2], len(problem.feature_map.features), problem.model.n_actions)
-    network = StagedNetwork(*sizes, problem.gamma, problem.horizon, config.hidden)
+    sizes, stages = (states.shape[2], len(problem.feature_map.features), problem.model.n_actions), problem.stages
+    network = StagedNetwork(*sizes, problem.gamma, stages, config.hidden)
     network.initialise(rng)
     agent = SuccessorAgent(
         problem.model,
@@ -160,16 +170,17 @@ def fit_successor(
         np.where(scale > 1e-6, scale, 1.0).astype(np.float32),
         config.width,
     )
-    for t in reversed(range(problem.horizon)):
-        rows = np.flatnonzero(alive[:, t])
-        if t < problem.horizon - 1:
+    for t in reversed(range(stages)):
+        # Where plans end before the episode does, a stage is met that much later too.
+        rows, later = np.nonzero(alive[:, t : t + problem.horizon - stages + 1])
+        if t < stages - 1:
             # What is left to come at t is much like what is left at t + 1.
             network.stages[t].load_state_dict(network.stages[t + 1].state_dict())
         if len(rows):
-            _learn_stage(agent, problem, config, t, states[rows, t], rng)
+            _learn_stage(agent, problem, config, t, states[rows, t + later], rng)
         if progress is not None:
-            progress(problem.horizon - t, problem.horizon)
-    return agent
+            progress(stages - t, stages)
+    return agent.for_episodes(problem.horizon)
 
 
 def _imagine(problem: Problem, config: SuccessorConfig, rng: np.random.Generator) -> tuple[Float32Array, BoolArray]:
@@ -208,7 +219,7 @@ def _learn_stage(
     several = max(2 * config.batch_size // problem.model.n_actions, _FEWEST_A_STEP)
     size = min(config.batch_size, several, len(states))
     # The last stage is learnt from nothing, the others from their neighbour.
-    steps = config.gradient_steps * (2 if t == problem.horizon - 1 else 1)
+    steps = config.gradient_steps * (2 if t == problem.stages - 1 else 1)
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = config.learning_rate * (1.0 - step / steps)

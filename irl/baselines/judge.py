@@ -132,7 +132,7 @@ class FinishedRun:
     signs: FloatArray
     """``[d]`` of -1, 0 (free) and 1: what it was told of the weights' signs."""
     fit: FitConfig
-    """With the horizon of its data, and the discount factor that the run was given or chose."""
+    """With the length of its episodes, and the discount factor that the run was given or chose."""
     rules: ActionRules | None
     """What was forbidden to the experts, and is to every policy."""
     seed: int
@@ -223,7 +223,7 @@ def load_finished(folder: Path) -> FinishedRun:
         else:
             signs = np.array([settings["signs"].get(name, 0) for name in phi.features], dtype=np.float64)
             fit = fit.whole(max(train.horizon, test.horizon))
-            world = imagined_world(run.model, seen, phi, fit.gamma, fit.horizon or train.horizon)
+            world = imagined_world(run.model, seen, phi, fit.gamma, fit.length or train.horizon)
         files = run.digests(
             *("config.json", "batch.npz", "test.npz", "outcome_model.npz", "agent.npz", "result.json"),
             *(("expert.npz",) if run.simulated else ()),

@@ -199,7 +199,7 @@ def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[st
     if method == "cirl":
         return {}
     if method in ("dsfn", "dsfn_h"):
-        return {"dsfn": _dsfn_config(method, dsfn), "gamma": config.gamma, "horizon": config.horizon}
+        return {"dsfn": _dsfn_config(method, dsfn), "gamma": config.gamma, "horizon": config.length}
     return {"cloning": config.cloning} if method == "cloning" else {"fit": _fit_config(method, config)}
 
 
@@ -208,7 +208,7 @@ def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel |
 
     Args:
         method: one of :data:`irl.result.baselines.METHODS`, but for "cirl", which is the run itself.
-        study: what there is to learn from; no method can ask for the simulator. The horizon is known.
+        study: what there is to learn from; no method can ask for the simulator. The length of episodes is known.
         dsfn: settings of DSFN; DSFN(h) has the same with memory.
         oracle: the simulator as outcome model, for the control alone.
 
@@ -252,7 +252,7 @@ def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:
 
 def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> Solved:
     """From the batch alone (Lee et al. 2019); an episode ends where watching ended, as in the pipeline."""
-    horizon = study.config.horizon or study.train.horizon
+    horizon = study.config.length or study.train.horizon
     splits = (study.train.with_early_ends(horizon), study.validation.with_early_ends(horizon))
     rng, gamma = np.random.default_rng([study.seed, *method.encode()]), study.config.gamma
     with study.stages.stage("policies from the batch alone") as report:

@@ -204,10 +204,13 @@ class TimeArguments:
     choose_gamma: tuple[float, ...] = ()
     """Two or more discount factors, rising, as in --choose-gamma 0.5 0.9 0.99: each is solved, and the one under which
     held-out decisions are most likely is taken instead of --gamma (the largest within one standard error of it)."""
+    horizon: int | None = None
+    """How many actions a decision looks ahead, at most, and is planned anew at the next step. Default: to the end of
+    the longest episode."""
 
     def put_into(self, config: FitConfig) -> FitConfig:
         """The configuration with these options; a ValueError where an option is out of its range."""
-        return replace(config, windows=self.windows, choose_gamma=self.choose_gamma)
+        return replace(config, windows=self.windows, choose_gamma=self.choose_gamma, horizon=self.horizon)
 
 
 def habit_contexts(asked: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:

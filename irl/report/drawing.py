@@ -8,6 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 from xml.etree import ElementTree
 
@@ -21,7 +22,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.types import FloatArray
-from irl.report.section import MINUS, percent, signed, typeset
+from irl.report.section import percent, signed, typeset
 from irl.result.effects import Effect
 from irl.result.result import Accuracy, AgreementOverTime, HeldOutLikelihood, Result
 
@@ -255,48 +256,47 @@ def weights_svg(result: Result) -> str:
     return svg("weights", label, 1.0 + height, lambda axes: weights_on(axes, result, names), grid="x")
 
 
-def sizes_of(result: Result, names: Sequence[str]) -> FloatArray:
-    """``[3, n]`` sizes of the weights of outcomes, and the lower and upper ends of the sizes' 90 % intervals."""
-    weights = dict(zip(result.features, result.weights, strict=True))
-    ends = np.array([result.intervals[name] for name in names])
-    # Of an interval that holds 0, the sizes go from 0 to the farther end.
-    inner = np.where(ends[:, 0] * ends[:, 1] <= 0, 0.0, np.abs(ends).min(axis=1))
-    return np.stack([np.abs([weights[name] for name in names]), inner, np.abs(ends).max(axis=1)])
+def radar_on(axes: PolarAxes, result: Result, names: Sequence[str], colour: str = BLUE) -> None:
+    """Sizes of the weights of outcomes on spokes (paper, figure 4), the first upward and the others clockwise.
 
-
-def around(axes: PolarAxes, titles: Sequence[str], pad: float) -> FloatArray:
-    """Spokes with titles outside, the first upward and the others clockwise; their angles ``[n]``."""
-    angles = np.linspace(0, 2 * np.pi, len(titles), endpoint=False)
+    A name stands outside with its weight, and on each spoke are the sizes in the 90 % interval: of one that holds 0,
+    from 0 to the farther end.
+    """
+    place = [result.features.index(name) for name in names]
+    titles = [f"{fold_name(name, 18)}\n{signed(result.weights[i], 2)}" for name, i in zip(names, place, strict=True)]
+    angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
     axes.set_theta_offset(np.pi / 2)
     axes.set_theta_direction(-1)
-    axes.set_xticks(angles, list(titles))
-    axes.tick_params(axis="x", pad=pad)
+    axes.set_xticks(angles, titles)
+    axes.tick_params(axis="x", pad=10)
+    axes.tick_params(axis="y", labelcolor=GREY)
     for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
         side = np.sin(angle)  # to the right of the middle, or to the left
         label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
+    for angle, name in zip(angles, names, strict=True):
+        low, high = result.intervals[name]
+        ends = [0.0 if low * high <= 0 else min(abs(low), abs(high)), max(abs(low), abs(high))]
+        axes.plot([angle, angle], ends, color=colour, lw=5, alpha=0.35, solid_capstyle="butt", label="90 % interval")
+
+    def around(weights: Sequence[float], form: str, **how: Any) -> None:
+        sizes = [abs(weights[i]) for i in (*place, place[0])]
+        axes.plot(np.append(angles, angles[0]), sizes, form, ms=5, **how)
+
+    around(result.weights, "-o", color=colour, lw=1.8, label="size of the weight")
+    axes.fill(angles, [abs(result.weights[i]) for i in place], color=colour, alpha=0.12)
+    if result.true_weights:
+        around(result.true_weights, "--D", color=ORANGE, mfc="none", label="truth")
+    axes.spines["polar"].set_visible(False)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-    return angles
+    axes.set_ylim(0, None)
 
 
 def radar_svg(result: Result) -> str:
-    """Sizes of the weights that may be read, with 90 % intervals, around a circle (paper, figure 4)."""
+    """Sizes of the weights that may be read, with 90 % intervals, around a circle."""
     names = [name for name in result.features if name not in result.uninterpreted]
-    sizes, inner, outer = sizes_of(result, names)
-
-    def closed(values: FloatArray) -> FloatArray:
-        return np.append(values, values[0])
-
-    def draw(axes: Any) -> None:
-        spans = [result.intervals[name] for name in names]
-        signs = ["±" if low * high <= 0 else MINUS if high < 0 else "+" for low, high in spans]
-        titles = [f"{fold_name(name, 20)} ({sign})" for name, sign in zip(names, signs, strict=True)]
-        angles = around(axes, titles, 6)
-        axes.fill_between(closed(angles), closed(inner), closed(outer), color=BAND, label="90 % interval")
-        axes.plot(closed(angles), closed(sizes), "-o", color=BLUE, ms=5, label="size of the weight")
-        axes.spines["polar"].set_visible(False)
-        axes.set_ylim(0, max(float(outer.max()), 0.01) * 1.05)
-
-    label = "Sizes of weights: " + "; ".join(f"{name} {size:.2f}" for name, size in zip(names, sizes, strict=True))
+    sizes = dict(zip(result.features, map(abs, result.weights), strict=True))
+    label = "Sizes of weights: " + "; ".join(f"{name} {sizes[name]:.2f}" for name in names)
+    draw = partial(radar_on, result=result, names=names)
     return svg("radar", label, 5.0, draw, grid="both", subplot_kw={"projection": "polar"})
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
@@ -15,17 +14,13 @@ from irl.report.drawing import (
     BAND,
     BLUE,
     CORNERS,
-    GREY,
-    ORANGE,
     WhatIf,
-    around,
     course_on,
     fold_name,
     printable,
-    sizes_of,
+    radar_on,
     weights_on,
 )
-from irl.report.section import signed
 from irl.result.result import Result
 from irl.result.sentences import weights_mean_something
 
@@ -37,12 +32,7 @@ def unread(result: Result) -> dict[str, str]:
     """By outcome, why its weight is no finding: what the verdict says, or what is said of this outcome alone."""
     if weights_mean_something(result.verdict):
         return dict(result.uninterpreted)
-    return dict.fromkeys(result.features, said_first(result))
-
-
-def said_first(result: Result) -> str:
-    """The verdict in a sentence."""
-    return next(iter(result.headline), result.verdict)
+    return dict.fromkeys(result.features, result.headline[0])
 
 
 def plot_weights(result: Result, axes: Axes) -> Axes:
@@ -57,7 +47,7 @@ def plot_weights(result: Result, axes: Axes) -> Axes:
 
 
 def plot_radar(result: Result, axes: Axes) -> Axes:
-    """Sizes of weights on spokes (the paper's figure 4), with 90 % intervals; under a name its weight.
+    """Sizes of weights on spokes (:func:`irl.report.drawing.radar_on`), under the verdict.
 
     Raises:
         ValueError: the axes are not polar, or fewer than three weights can be drawn.
@@ -67,21 +57,8 @@ def plot_radar(result: Result, axes: Axes) -> Axes:
     names, finding = _drawn(result)
     if len(names) < CORNERS:
         raise ValueError(f"a radar needs {CORNERS} weights that may be read, got {len(names)}; plot_weights shows them")
-    colour = BLUE if finding else NO_FINDING
-    place = [result.features.index(name) for name in names]
-    titles = [f"{fold_name(name, 18)}\n{signed(result.weights[i], 2)}" for name, i in zip(names, place, strict=True)]
-    angles, (sizes, inner, outer) = around(axes, titles, 10), sizes_of(result, names)
-    axes.tick_params(axis="x", labelsize="small")
-    for angle, *ends in zip(angles, inner, outer, strict=True):
-        axes.plot([angle, angle], ends, color=colour, lw=5, alpha=0.35, solid_capstyle="butt", label="90 % interval")
-    closed = np.append(angles, angles[0])
-    axes.plot(closed, np.append(sizes, sizes[0]), "-o", color=colour, lw=1.8, ms=5, label="weight")
-    axes.fill(angles, sizes, color=colour, alpha=0.12)
-    if result.true_weights:
-        truth = np.abs([result.true_weights[i] for i in place])
-        axes.plot(closed, np.append(truth, truth[0]), "--D", color=ORANGE, mfc="none", label="truth")
-    axes.set_ylim(0, None)
-    axes.tick_params(axis="y", labelsize="small", labelcolor=GREY)
+    radar_on(axes, result, names, BLUE if finding else NO_FINDING)
+    axes.tick_params(labelsize="small")
     _say(axes, result, finding)
     _legend(axes, 0.6)
     return axes
@@ -110,7 +87,7 @@ def _drawn(result: Result) -> tuple[Sequence[str], bool]:
 
 def _say(axes: Axes, result: Result, finding: bool) -> None:
     """The verdict above, and below it what is missing or no finding."""
-    said = [said_first(result)]
+    said = [result.headline[0]]
     if not finding:
         said.append("These weights are no finding.")
     elif result.uninterpreted:

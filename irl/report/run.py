@@ -77,7 +77,7 @@ def report_of(
         *what_if_too,
         _run(result, folder),
     ]
-    verdict, *headline = result.headline or (result.verdict,)
+    verdict, *headline = result.headline
     return Report(
         TITLE, tuple(headline), tuple(one for one in sections if one is not None), verdict, facts_of(result, date)
     )

@@ -39,6 +39,7 @@ def settings_rows(result: Result) -> Rows:
         rows["kappa of the simulated experts"] = f"{config.get('kappa', 0):g}"
     gamma = fit.get("gamma") if result.gammas is None else result.gammas.chosen
     rows["discount factor"] = "" if gamma is None else f"{gamma:g}"
+    rows["actions that are looked ahead, at most"] = str(fit.get("horizon") or "")
     rows["outcome model"] = _MODELS.get(str(fit.get("model", "")), str(fit.get("model", "")))
     rows["habits may depend on"] = _listed(fit.get("habit"))
     folds = "" if result.likelihood is None or not result.likelihood.folds else f"{result.likelihood.folds}"

@@ -175,7 +175,7 @@ def _weights(result: Result) -> Section:
     if interpretable >= drawing.CORNERS:
         says = (
             "The same as a radar, as in the paper's figure 4: how far from the middle is the size of the weight, the "
-            "band is its 90\N{NO-BREAK SPACE}% interval, and the sign stands beside the name."
+            "bar on its spoke its 90\N{NO-BREAK SPACE}% interval; the weight itself stands under the name."
         )
         page += [says, Picture(partial(drawing.radar_svg, result))]
     unknown = tuple(result.identified_set.not_identifiable.items())

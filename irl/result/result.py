@@ -500,6 +500,7 @@ class Result(Document, frozen=True, kw_only=True):
     def check(self) -> None:
         """Everything is about the same features, and every weight lies in its interval."""
         d = len(self.features)
+        require(len(self.headline) > 0, "headline must have the verdict's sentence at least")
         require(d > 0 and len(set(self.features)) == d, f"features must be distinct names, got {self.features}")
         for name, values in self._vectors().items():
             require(len(values) == d, f"{name} must be {d} numbers, one per feature, got {len(values)}")

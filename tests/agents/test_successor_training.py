@@ -49,6 +49,7 @@ class TestProblem:
             ({"gamma": 1.01}, "gamma must lie between 0 and 1"),
             ({"gamma": np.nan}, "gamma must lie between 0 and 1"),
             ({"horizon": 0}, "horizon must be at least 1"),
+            ({"ahead": 0}, "ahead must be at least 1"),
             ({"feature_map": FeatureMap(("y", "x"), np.zeros(2), np.ones(2))}, "feature map is of"),
             ({"histories": batch_of([0] * 5, n_actions=3)}, "up to 5 steps, the horizon is 4"),
             ({"histories": batch_of([0], n_actions=3, d=3)}, "histories are of"),
@@ -352,6 +353,61 @@ def test_a_chain_of_two_steps_by_hand(w, goes_on, mu):
     np.testing.assert_allclose(agent.planned_psi(0, first, np.array([w]))[0], expected, atol=1e-6)
     np.testing.assert_allclose(agent.network_psi(0, first, np.array([w]))[0], expected, atol=0.05)
     np.testing.assert_allclose(agent.mu(w, starts), mu, atol=1e-6)
+
+
+class Late:
+    """Action 1 pays 1 two steps later, action 0 1/4 at once; a state is (y, action before, the one before that)."""
+
+    features = ("y",)
+    n_actions = 2
+    noise_scale = np.zeros(1)
+    bounds = (np.zeros(1), np.full(1, 2.0))
+
+    def noise(self, normals):
+        return np.zeros_like(normals)
+
+    def start(self, obs):
+        return np.concatenate([obs, np.zeros((len(obs), 2))], axis=1, dtype=np.float32)
+
+    def encode(self, batch):
+        return fold(self, batch)
+
+    def predict(self, states):
+        return states[..., None, 2:] + np.array([[0.25], [0.0]], dtype=np.float32)
+
+    def end_probability(self, states):
+        return np.zeros((*states.shape[:-1], 2), dtype=np.float32)
+
+    def advance(self, states, actions, obs):
+        return np.concatenate([obs, actions[..., None], states[..., 1:2]], axis=-1, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "psi", "acts", "mu"),
+    [
+        # Two steps show no late payment: it is never worth waiting.
+        (2, [(0.5, 0.25), (0.5, 0.25), (0.5, 0.25), (0.25, 0.0)], (0, 0, 0, 0), 1.0),
+        # Three do, and from step 1 the last step is in sight: to wait again is better than the first plan knew.
+        (3, [(0.75, 1.5), (0.75, 1.5), (0.5, 0.25), (0.25, 0.0)], (1, 1, 0, 0), 2.5),
+        (None, [(1.75, 2.5), (0.75, 1.5), (0.5, 0.25), (0.25, 0.0)], (1, 1, 0, 0), 2.5),
+        (9, [(1.75, 2.5), (0.75, 1.5), (0.5, 0.25), (0.25, 0.0)], (1, 1, 0, 0), 2.5),
+    ],
+)
+def test_looking_less_far_ahead_than_an_episode_lasts_by_hand(ahead, psi, acts, mu, tmp_path):
+    phi, starts, w = FeatureMap(("y",), np.zeros(1), np.ones(1)), np.zeros((5, 1), dtype=np.float32), np.ones((1, 1))
+    problem = Problem(Late(), phi, starts, 4, 1.0, uniform_weights([1]), ahead=ahead)
+    fit_successor(problem, TINY, np.random.default_rng(0)).save(tmp_path / "agent.npz")
+    agent = SuccessorAgent.load(tmp_path / "agent.npz", Late())
+    assert (agent.horizon, agent.ahead) == (4, min(ahead or 4, 4))
+    state = Late().start(starts[:1])
+    for t, each in enumerate(psi):  # nothing was done before that is still to pay
+        np.testing.assert_allclose(agent.planned_psi(t, state, w)[0, :, 0], each)
+        assert agent.plans(t, state, w).actions.shape == (1, 2, min(agent.ahead, 4 - t))
+    world = CounterfactualWorld(Late(), starts, 4)
+    played = rollout(world, agent.policy([1.0]), 1, np.random.default_rng(0))
+    np.testing.assert_array_equal(played.actions[0], acts)
+    np.testing.assert_allclose(agent.mu([1.0], starts), mu)
+    assert agent.q(played, [1.0]).argmax(axis=2).tolist() == [list(acts)]
 
 
 def test_mu_never_exceeds_what_a_whole_episode_can_hold():

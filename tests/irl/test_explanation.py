@@ -235,7 +235,7 @@ class TestPlots:
         for plot, projection in ((plot_weights, None), (plot_radar, "polar")):
             axes = plot(result, pyplot.figure().add_subplot(projection=projection))
             assert axes.get_title("left") == "Nothing.\nThese weights are no finding."
-            assert lines(axes, "weight")[0].get_color() == "#A6A6A6"
+            assert lines(axes, "size of the weight" if projection else "weight")[0].get_color() == "#A6A6A6"
             assert len(lines(axes, "90 % interval")) == 5
 
     def test_radar(self):
@@ -243,7 +243,7 @@ class TestPlots:
         low, high = result.weights[0] - 1, result.weights[0] + 2
         result = replace(result, intervals={**result.intervals, result.features[0]: (low, high)})
         axes = plot_radar(result, pyplot.figure().add_subplot(projection="polar"))
-        (around,) = lines(axes, "weight")
+        (around,) = lines(axes, "size of the weight")
         np.testing.assert_allclose(around.get_xdata(), [*(2 * np.pi * np.arange(5) / 5), 0])
         np.testing.assert_allclose(around.get_ydata()[:5], np.abs(result.weights))
         spokes = [tuple(line.get_ydata()) for line in lines(axes, "90 % interval")]

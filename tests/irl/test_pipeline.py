@@ -87,10 +87,23 @@ def test_a_fit_is_consistent_in_itself(tiny):
     assert found.identified.minimum == pytest.approx(regrets.max(), abs=1e-9)
 
 
-def test_a_horizon_shorter_than_the_histories_is_one_clear_error(tiny):
-    simulated, _ = tiny
+def test_decisions_can_look_less_far_ahead_than_episodes_last(tiny):
+    simulated, to_the_end = tiny
+    parts = simulated.train, simulated.validation
+    near = fitted(*parts, tiny_fit(horizon=2))
+    assert (near.agent.horizon, near.agent.ahead) == (6, 2)
+    assert near.pool.psi.shape == to_the_end.pool.psi.shape
+    # The last two steps of all decisions, and none before them, are planned to the end.
+    w, last = near.weights, simulated.train.mask.copy()
+    last[:, :4] = False
+    alike = np.isclose(near.agent.psi(parts[0], w), to_the_end.agent.psi(parts[0], w), atol=1e-5).all(axis=(2, 3))
+    assert alike[last].all()
+    assert not alike[:, :4][simulated.train.mask[:, :4]].any()
+    # Nobody who looks two steps ahead is excluded for not looking further.
+    regrets = (near.loop.mus - near.mu_expert.mean) @ w
+    assert near.identified.tolerance >= regrets.max() - near.identified.minimum
     with pytest.raises(ValueError, match="the histories have up to 6 steps, the horizon is 4"):
-        fitted(simulated.train, simulated.validation, tiny_fit(horizon=4))
+        fitted(*parts, tiny_fit(length=4))
 
 
 @pytest.mark.slow

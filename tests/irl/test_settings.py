@@ -20,6 +20,8 @@ FIT_FAULTS = (
     ({"gamma": 1.01}, "gamma must lie between 0 and 1, got 1.01"),
     ({"gamma": math.nan}, "gamma must lie between 0 and 1, got nan"),
     ({"horizon": 0}, "horizon must be at least 1, got 0"),
+    ({"length": 0}, "length must be at least 1, got 0"),
+    ({"horizon": 3, "mu": "rollouts"}, "horizon: successor with mu='rollouts' always looks ahead to the end"),
     ({"rounds": 0}, "rounds and starts must be at least 1"),
     ({"starts": 0}, "rounds and starts must be at least 1"),
     ({"tolerance": -1e-3}, "the tolerance not negative"),
@@ -65,12 +67,13 @@ def test_what_is_out_of_range_is_refused(config, changes, message):
         config(**changes)
 
 
-def test_defaults_are_the_papers_and_a_chosen_horizon_stays():
+def test_defaults_are_the_papers_and_a_chosen_length_stays():
     config = DemoConfig()
     assert (config.weights, config.kappa, config.episodes, config.seed) == ((-0.3, -0.7), 100.0, 10_000, 0)
     assert (config.fit.gamma, config.fit.rounds, config.fit.tolerance) == (0.99, 50, 1e-3)
-    assert FitConfig().whole(12).horizon == 12
-    assert FitConfig(horizon=7).whole(12).horizon == 7
+    assert FitConfig().whole(12).length == 12
+    assert FitConfig(length=7).whole(12).length == 7
+    assert FitConfig(horizon=3).whole(12).horizon == 3
 
 
 @pytest.mark.parametrize(

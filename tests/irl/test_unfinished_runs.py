@@ -5,6 +5,7 @@ Killed anywhere and given again, it ends with the result of one that was not.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -217,6 +219,7 @@ class TestKilled:
 KILLED_AT_A_RENAME = """
 import os, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 import irl.stored_stages
 from cirl_gym import files
 from irl.commands import explain as commands
@@ -617,6 +620,31 @@ def test_quiet_prints_nothing_and_standard_output_stays_free_for_results(capsys:
     output = capsys.readouterr()
     assert output.out == ""
     assert "[1/1] fit" in output.err
+
+
+def test_a_notebook_gets_a_row_for_each_stage_in_one_place(monkeypatch) -> None:
+    shown: list[str] = []
+    place = SimpleNamespace(update=shown.append)
+    ipython = SimpleNamespace(HTML=str, display=lambda page, display_id: shown.append(page) or place)
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython)
+    clock, notebook = Clock(), Console(file=io.StringIO(), force_jupyter=True)
+    with stages(2, console=notebook, clock=clock) as run:
+        with run.stage("<fit>") as report:
+            for step in range(1, 41):
+                clock.now += 0.1
+                report(step, 40)
+        with contextlib.suppress(ValueError), run.stage("judge"):
+            raise ValueError
+    assert shown[0] == "<div><progress></progress> [1/2] &lt;fit&gt;</div>"
+    assert shown[1] == (
+        '<div><progress value="0.075"></progress> [1/2] &lt;fit&gt;: 8 %, 0.3 s so far, about 3.7 s left</div>'
+    )
+    assert len(shown) < 20
+    assert shown[-1] == (
+        '<div><progress value="1.000"></progress> [1/2] &lt;fit&gt;: done after 4.0 s</div>'
+        '<div><progress value="0.000"></progress> [2/2] judge: stopped after 0.0 s</div>'
+    )
+    assert notebook.file.getvalue() == ""  # type: ignore[attr-defined]
 
 
 def test_a_terminal_gets_bars_that_end_full() -> None:
