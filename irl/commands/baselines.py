@@ -26,7 +26,7 @@ from irl.commands.terminal import console
 from irl.pipeline import Study
 from irl.preferences.likelihood import constant_chances, log_chances
 from irl.report.comparison import report_of_baselines
-from irl.report.section import show
+from irl.report.terminal import show
 from irl.result.baselines import METHODS, Baselines, Row, chosen_methods
 from irl.result.codec import SCHEMA, plain, restored
 from irl.result.result import installed_versions

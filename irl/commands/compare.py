@@ -5,7 +5,7 @@ from __future__ import annotations
 from irl.commands.options import CompareOptions
 from irl.commands.terminal import console
 from irl.report.comparison import report_of_comparison
-from irl.report.section import show
+from irl.report.terminal import show
 from irl.run import Run
 from irl.studies.comparison import Comparison, compare
 

@@ -13,7 +13,8 @@ from cirl_gym.worlds.exact import Patients, PatientsWorld
 from irl.commands.options import DiagnoseOptions
 from irl.commands.terminal import console
 from irl.report.diagnosis import report_of_diagnosis
-from irl.report.section import render, show
+from irl.report.section import render
+from irl.report.terminal import show
 from irl.run import Run
 from irl.stages import stages
 from irl.studies.diagnosis import Diagnosis, Material, Truth, diagnose

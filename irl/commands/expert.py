@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich import box
-from rich.table import Table
 
 from agents.expert import noise_free_values
 from agents.policies.policy import ConstantPolicy
@@ -17,6 +15,8 @@ from cirl_gym.worlds import tumour
 from cirl_gym.worlds.exact import optimum
 from irl.commands.options import ExpertOptions
 from irl.commands.terminal import console
+from irl.report.section import Table
+from irl.report.terminal import show_table
 
 
 def command(options: ExpertOptions) -> None:
@@ -51,21 +51,19 @@ def command(options: ExpertOptions) -> None:
     best = optimum(setting.parameters, starts, [(setting.weights, setting.gamma)]).values[:, 0]
     path = save_expert(options.out, setting, options.algorithm, solved, **how)
     shown_on = console()
-    curve = Table("steps", "seconds", "value", title="Learning curve", box=box.SIMPLE_HEAD, title_justify="left")
-    for point in solved.curve:
-        curve.add_row(f"{point.steps:,}", f"{point.seconds:.1f}", f"{point.value:.4f}")
-    shown_on.print(curve)
-    shown_on.print(_value_table(compared, best, setting))
+    curve = [[f"{point.steps:,}", f"{point.seconds:.1f}", f"{point.value:.4f}"] for point in solved.curve]
+    show_table(Table("Learning curve", ["steps", "seconds", "value"], curve), shown_on)
+    show_table(_value_table(compared, best, setting), shown_on)
     shown_on.print(f"Written to {path}", soft_wrap=True)
 
 
 def _value_table(compared: dict[str, FloatArray], best: FloatArray, setting: Setting) -> Table:
     """``compared``: by policy, ``[n]`` discounted noise-free returns; ``best``: ``[n]`` what nobody exceeds."""
     title = f"Discounted returns without noise, weights {setting.weights}, gamma {setting.gamma:g}"
-    table = Table("policy", "value", "short of optimal", title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    rows = []
     for name, values in compared.items():
         short = best - values
         error = short.std(ddof=1) / np.sqrt(len(short))
-        table.add_row(name, f"{values.mean():.4f}", f"{short.mean():.4f} ± {error:.4f}")
-    table.add_row("optimal", f"{best.mean():.4f}", "0")
-    return table
+        rows.append([name, f"{values.mean():.4f}", f"{short.mean():.4f} ± {error:.4f}"])
+    rows.append(["optimal", f"{best.mean():.4f}", "0"])
+    return Table(title, ["policy", "value", "short of optimal"], rows)

@@ -14,7 +14,7 @@ from irl.commands.options import DemoOptions, ExplainOptions, fit_config
 from irl.commands.prepared import prepared
 from irl.commands.terminal import console
 from irl.report.run import report_of
-from irl.report.section import show
+from irl.report.terminal import show
 from irl.result.result import Result
 from irl.run import Run
 from irl.settings import DemoConfig, ExplainConfig

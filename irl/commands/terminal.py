@@ -14,7 +14,13 @@ from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 
-IN_ASCII = {"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{PLUS-MINUS SIGN}": "+/-", "\N{MULTIPLICATION SIGN}": "x"}
+IN_ASCII = {
+    "\N{MINUS SIGN}": "-",
+    "\N{EN DASH}": "-",
+    "\N{BOX DRAWINGS LIGHT HORIZONTAL}": "-",
+    "\N{PLUS-MINUS SIGN}": "+/-",
+    "\N{MULTIPLICATION SIGN}": "x",
+}
 """What some characters become where they cannot be shown; letters lose their accents, all others become "?"."""
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 
 import torch
-from rich import box
-from rich.table import Table
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
@@ -14,6 +12,8 @@ from cirl_gym.tuning.search import Tuning, TuningConfig, shown
 from cirl_gym.tuning.study import tune as search
 from irl.commands.options import TuneOptions
 from irl.commands.terminal import console
+from irl.report.section import Rows, Table
+from irl.report.terminal import show_table
 from irl.stages import duration, stages
 
 
@@ -41,36 +41,29 @@ def search_settings(options: TuneOptions, train: Batch, validation: Batch) -> No
         found = search(train, validation, config, journal, name=options.study, progress=report)
     found.write(out / "tuning.json")
     shown_on = console()
-    shown_on.print(trial_table(found))
+    show_table(trial_table(found), shown_on)
     for line in remarks(found):
         shown_on.print(line, soft_wrap=True)
     shown_on.print(f"Written to {out / 'tuning.json'}; the study is kept in {shown(journal)}", soft_wrap=True)
 
 
-_WHOLE = ("trial", "state", "error", "time")
-"""Columns whose entries are never broken."""
-
-
 def trial_table(found: Tuning) -> Table:
     """Every trial: what was tried, in values and sizes, and what came of it."""
-    rows = found.config.table.parameters
-    title = f"{found.config.model}: one-step validation error, C = {found.inputs}"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", padding=0, show_edge=False)
-    for header in ("trial", "state", "error", *(row.name for row in rows), "time"):
-        # Twelve columns fit 80 characters if headers are broken between words only, and states and errors nowhere.
-        table.add_column(header, min_width=max(len(word) for word in header.split()), no_wrap=header in _WHOLE)
-    best = found.best.number
+    parameters = found.config.table.parameters
+    rows: Rows = []
     for row in found.trials:
-        settings = [row.settings.get(parameter.fields[0]) for parameter in rows]
-        table.add_row(
-            f"{row.number} *" if row.number == best else str(row.number),
-            row.state,
-            "" if row.value is None else f"{row.value:.5f}{' (law)' if row.accepted is False else ''}",
-            *("" if value is None else f"{value:g}" for value in settings),
-            "" if row.seconds is None else duration(row.seconds),
-            style="bold" if row.number == best else None,
+        settings = [row.settings.get(parameter.fields[0]) for parameter in parameters]
+        rows.append(
+            [
+                f"{row.number} *" if row.number == found.best.number else str(row.number),
+                row.state,
+                "" if row.value is None else f"{row.value:.5f}{' (law)' if row.accepted is False else ''}",
+                *("" if value is None else f"{value:g}" for value in settings),
+                "" if row.seconds is None else duration(row.seconds),
+            ]
         )
-    return table
+    head = ["trial", "state", "error", *(parameter.name for parameter in parameters), "time"]
+    return Table(f"{found.config.model}: one-step validation error, C = {found.inputs}", head, rows)
 
 
 def remarks(found: Tuning) -> list[str]:

@@ -6,7 +6,7 @@ import torch
 
 from irl.commands.options import WhyOptions
 from irl.commands.terminal import console
-from irl.report.section import show
+from irl.report.terminal import show
 from irl.report.why import report_of_why
 from irl.run import Run
 from irl.studies.why import Why

@@ -1,4 +1,4 @@
-"""What is reported, as text on a terminal and as one self-contained HTML page.
+"""What is reported: sections of tables, pictures and words, and their one self-contained HTML page.
 
 A finding is one :class:`Section` of tables, pictures and words. ``page`` is all that is to be said of it, in the order
 of a page, where a plain text is a paragraph; ``terminal`` is the part of it that a terminal shows.
@@ -17,10 +17,6 @@ from typing import ClassVar, TypeAlias
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from rich import box
-from rich import table as rich_table
-from rich.console import Console
-from rich.text import Text
 
 from cirl_gym.files import escaped
 from irl.report.courses import Courses
@@ -221,36 +217,6 @@ class Report:
     """What comes before all else, large; nothing: the title does."""
     facts: tuple[tuple[str, str], ...] = ()
     """What the first screen of a page says of the data: pairs of name and text."""
-
-
-def show(report: Report, console: Console) -> None:
-    """Write the sentences of a report in bold, then what every section has for a terminal.
-
-    Names come from a stranger's table: they are text, never markup. Minus signs are those of a keyboard.
-    """
-    console.print()
-    said = [sentence for sentence in (report.verdict, *report.headline) if sentence]
-    for sentence in said:
-        console.print(_text(sentence, style="bold"))
-    if said:
-        console.print()
-    for part in (part for section in report.sections for part in section.terminal):
-        if isinstance(part, Table):
-            table = rich_table.Table(title=_text(part.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-            for i, name in enumerate(part.head):
-                first = i == 0
-                table.add_column(_text(name), justify="left" if first else "right", overflow="fold", no_wrap=not first)
-            for row in part.rows:
-                table.add_row(*map(_text, row))
-            console.print(table)
-        elif isinstance(part, Line):
-            console.print(_text(part.text), soft_wrap=True)
-        else:
-            console.print(_text(part))
-
-
-def _text(text: str, style: str = "") -> Text:
-    return Text(escaped(text.replace(MINUS, "-").replace(NO_BREAK, " ")), style=style)
 
 
 def render(report: Report) -> str:

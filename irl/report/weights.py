@@ -284,7 +284,7 @@ def _gammas(result: Result) -> Section | None:
     of_each = [under] if weights else []
     page: tuple[Part, ...] = (explained(shows, read, TRADE_OFF), likely, *of_each)
     titled = likely.titled(f"Discount factors: per decision, of {about}")
-    shown: tuple[Shown, ...] = (titled, *(one.titled("Weights under each") for one in of_each), TRADE_OFF)
+    shown: tuple[Shown, ...] = (titled, *of_each, TRADE_OFF)
     return Section("gammas", "The discount factor", page, shown)
 
 

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from irl.report.drawing import WhatIf
 from irl.report.run import report_of
-from irl.report.section import Details, Report, Rows, Table, render, show
+from irl.report.section import Details, Report, Rows, Table, render
+from irl.report.terminal import show
 from irl.result.result import Result
 
 

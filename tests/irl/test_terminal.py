@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,8 @@ from tiny_run import RUN_CLI, refused
 from cirl_gym.files import escaped, held, write_json
 from irl.commands.cli import main
 from irl.commands.terminal import Steady, console, steady
-from irl.report.section import Line, Report, Section, Table, render, show
+from irl.report.section import Line, Report, Section, Table, render
+from irl.report.terminal import show, show_table
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "wbc\x1b[31m\x07 [red]x[/] [/v2] :smile: \x9b2J"
@@ -53,6 +56,60 @@ def test_names_are_shown_and_do_nothing(encoding):
     assert text.count(SHOWN) == 7
     assert "\x1b" not in text
     assert "-0.3 " + ("+/-" if encoding == "ascii" else "\N{PLUS-MINUS SIGN}") + " 0.1" in text
+
+
+NUMBERS = [
+    "-0.421 to -0.159",
+    "+0.21 (-0.10 to +0.52)",
+    "1,178",
+    "83.5 %",
+    "0.061\n\N{PLUS-MINUS SIGN} 0.012",
+    "",
+    "12",
+]
+WORDS = st.text("ab_c", min_size=1, max_size=30)
+
+
+@given(
+    st.lists(WORDS, min_size=2, max_size=7).flatmap(
+        lambda head: st.tuples(
+            st.just(head),
+            st.lists(st.tuples(WORDS, *[st.sampled_from(NUMBERS)] * (len(head) - 1)), min_size=1, max_size=4),
+        )
+    ),
+    st.integers(20, 120),
+)
+def test_no_number_of_a_table_is_cut_on_any_terminal(table, width):
+    head, rows = table
+    stream = io.StringIO()
+    show_table(Table("of", head, [*map(list, rows)]), Console(file=stream, width=width, color_system=None))
+    assert max(map(len, stream.getvalue().splitlines())) <= width
+    told = re.sub(r"lines of \d+ characters", "", " ".join(stream.getvalue().split()))
+    cells = " ".join(cell for row in rows for cell in row[1:])
+    assert Counter(re.findall(r"\S*\d\S*", told)) == Counter(re.findall(r"\S*\d\S*", cells))
+
+
+def test_a_wide_table_gives_way_head_first_then_intervals_then_names():
+    table = Table(
+        "Weights",
+        ["feature", "weight", "on the next value (90 %)", "share"],
+        [["mean_arterial_pressure_of_the_day", "-0.3", "+0.21 (-0.10 to +0.52)", "83.5 %"]],
+    )
+    shown = {}
+    for width in (75, 74, 67, 66, 40):
+        stream = io.StringIO()
+        show_table(table, Console(file=stream, width=width, color_system=None))
+        shown[width] = stream.getvalue().splitlines()[1:]
+    name = "mean_arterial_pressure_of_the_day"
+    assert shown[75][2] == f"{name}    -0.3    +0.21 (-0.10 to +0.52)  83.5 %"
+    assert shown[74][0].split() == ["feature", "weight", "on", "the", "next", "value", "share"]
+    assert shown[74][3] == f"{name}    -0.3   +0.21 (-0.10 to +0.52)  83.5 %"
+    assert shown[67][3:] == [f"{name}    -0.3             +0.21  83.5 %", f"{' ' * 43}(-0.10 to +0.52)", ""]
+    assert [line.split()[0] for line in shown[66][3:5]] == ["mean_arterial_pressure_of_", "the_day"]
+    assert shown[40] == [
+        "characters are too short for a table)",
+        *(name, "  weight: -0.3", "  on the next value (90 %): +0.21 (-0.10", "to +0.52)", "  share: 83.5 %", ""),
+    ]
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 10, 40])
