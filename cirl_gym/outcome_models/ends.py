@@ -99,8 +99,11 @@ class EndLines:
         """Probability ``[..]`` that the outcome lies beyond a line, for unclipped expected outcomes ``[.., d]``."""
         inside = np.ones(raw.shape[:-1])
         for j in np.flatnonzero(np.isfinite(self.low) | np.isfinite(self.high)):
-            low, high = ((line[j] - raw[..., j]) / self.noise[j] for line in (self.low, self.high))
-            inside *= ndtr(high) - ndtr(low)
+            below, above = (
+                ndtr((line[j] - raw[..., j]) / self.noise[j]) if np.isfinite(line[j]) else float(line[j] > 0)
+                for line in (self.low, self.high)
+            )
+            inside *= above - below
         return 1.0 - inside
 
     def inputs(self, raw: npt.NDArray[np.floating], newest: Float32Array, hot: Float32Array) -> Float32Array:

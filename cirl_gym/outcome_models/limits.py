@@ -50,22 +50,28 @@ def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, cei
     An outcome that cannot fall below its floor is on average above what the law expects near it. Limits ``[d]`` that
     are infinite do not act, and without noise ``[d]`` (standard deviations) this is the clipped expectation.
     """
-    if not (np.isfinite(floor) | np.isfinite(ceiling)).any():
+    limited = np.flatnonzero(np.isfinite(floor) | np.isfinite(ceiling))
+    if not len(limited):
         return expected
-    mean = np.clip(expected, floor, ceiling)
-    # Only outcomes near a limit need the integral.
-    near = (np.abs(expected - floor) < _FAR * noise) | (np.abs(expected - ceiling) < _FAR * noise)
-    if near.any():
-        column = np.nonzero(near)[-1]
-        law, scale = expected[near], noise[column]
-        low, high = ((limit[column] - law) / scale for limit in (floor, ceiling))
-        inside = ndtr(high) - ndtr(low)
-        # Where a limit is infinite its share is zero; zero times infinity must not be formed.
-        below = np.where(np.isfinite(low), floor[column], 0.0) * ndtr(low)
-        above = np.where(np.isfinite(high), ceiling[column], 0.0) * ndtr(-high)
-        density = [np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in (low, high)]
-        mean[near] = law * inside + below + above + scale * (density[0] - density[1])
-    return mean
+    mean = expected.copy()
+    for j in limited:
+        # clip(x) = x + max(floor - x, 0) - max(x - ceiling, 0)
+        if np.isfinite(floor[j]):
+            mean[..., j] += _mean_excess(floor[j] - expected[..., j], noise[j])
+        if np.isfinite(ceiling[j]):
+            mean[..., j] -= _mean_excess(expected[..., j] - ceiling[j], noise[j])
+    return np.minimum(np.maximum(mean, floor), ceiling)
+
+
+def _mean_excess(beyond: FloatArray, noise: float) -> FloatArray:
+    """E[max(beyond + noise eps, 0)] ``[..]``."""
+    excess = np.maximum(beyond, 0.0)
+    # Only near the limit is there anything to integrate.
+    near = np.nonzero(np.abs(beyond) < _FAR * noise)
+    if len(near[0]):
+        z = beyond[near] / noise
+        excess[near] = noise * (np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) + z * ndtr(z))
+    return excess
 
 
 @dataclass(frozen=True)

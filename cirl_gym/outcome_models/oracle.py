@@ -39,37 +39,36 @@ class OracleModel:
 
     def predict(self, states: Float32Array) -> Float32Array:
         """Expected next (x, z) ``[.., 2, 2]`` under both actions: exact, with what clipping at zero adds."""
-        rows = self._unpack(states)
-        outcomes = [self._outcome(rows, actions) for actions in self._every_action(rows)]
+        outcomes = [self._seen(expected) for expected in self._expected(states)]
         return np.stack(outcomes, axis=1).reshape(*states.shape[:-1], self.n_actions, 2)
 
     def end_probability(self, states: Float32Array) -> Float32Array:
         """Exact probability ``[.., 2]`` that the process ends with this action."""
-        rows = self._unpack(states)
-        chances = [tumour.end_probability(self.parameters, rows, actions) for actions in self._every_action(rows)]
+        chances = [tumour.end_probability(self.parameters, expected) for expected in self._expected(states)]
         return np.stack(chances, axis=1).reshape(*states.shape[:-1], self.n_actions).astype(np.float32)
 
     def foresee(self, states: Float32Array, actions: IntArray) -> tuple[Float32Array, Float32Array]:
         """Expected next (x, z) ``[n, 2]`` and end probabilities ``[n]`` under one action ``[n]`` each."""
-        rows = self._unpack(states)
-        chance = tumour.end_probability(self.parameters, rows, actions)
-        return self._outcome(rows, actions), chance.astype(np.float32)
+        expected = tumour.expected_outcome(self.parameters, self._unpack(states), actions)
+        return self._seen(expected), tumour.end_probability(self.parameters, expected).astype(np.float32)
 
     def advance(self, states: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """States ``[.., S]`` after action and observation."""
-        following = tumour.append(
-            self._unpack(states),
-            np.asarray(actions, dtype=np.int64).reshape(-1),
-            np.asarray(obs, dtype=np.float64).reshape(-1, 2),
-        )
-        return self._pack(following).reshape(states.shape)
+        p, following = self.parameters.order, np.empty_like(states)
+        following[..., :2], following[..., 2 : 2 * p] = obs, states[..., : 2 * p - 2]
+        following[..., 2 * p], following[..., 2 * p + 1 : 3 * p] = actions, states[..., 2 * p : 3 * p - 1]
+        # A row of zeros is padding, of which one observation counts as seen.
+        np.minimum(np.maximum(states[..., 3 * p], 1) + 1, p, out=following[..., 3 * p])
+        return following
 
-    def _outcome(self, rows: TumourState, actions: IntArray) -> Float32Array:
-        expected = tumour.expected_outcome(self.parameters, rows, actions)
+    def _expected(self, states: Float32Array) -> list[FloatArray]:
+        """``[n, 2]`` next (x, z) under each action, before noise and limits."""
+        rows, n_actions = self._unpack(states), self.n_actions
+        every = (np.full(len(rows.seen), action, dtype=np.int64) for action in range(n_actions))
+        return [tumour.expected_outcome(self.parameters, rows, actions) for actions in every]
+
+    def _seen(self, expected: FloatArray) -> Float32Array:
         return clipped_mean(expected, self.noise_scale, *self.bounds).astype(np.float32)
-
-    def _every_action(self, rows: TumourState) -> list[IntArray]:
-        return [np.full(len(rows.seen), action, dtype=np.int64) for action in range(self.n_actions)]
 
     def _pack(self, state: TumourState) -> Float32Array:
         n = len(state.seen)
@@ -78,7 +77,9 @@ class OracleModel:
 
     def _unpack(self, states: Float32Array) -> TumourState:
         p = self.parameters.order
-        flat = states.reshape(-1, 3 * p + 1).astype(np.float64)
+        # Columns one after the other: rows are short, and many.
+        flat = states.reshape(-1, 3 * p + 1).astype(np.float64, order="F")
         # An all-zero row is padding: it counts one observation, so that nothing divides by zero.
         seen = np.maximum(flat[:, -1].astype(np.int64), 1)
-        return TumourState(flat[:, : 2 * p].reshape(-1, p, 2), flat[:, 2 * p : 3 * p], seen)
+        recent = flat.T[: 2 * p].reshape(p, 2, -1).transpose(2, 0, 1)
+        return TumourState(recent, flat[:, 2 * p : 3 * p], seen)

@@ -286,9 +286,11 @@ def terminal(parameters: Constants, state: TumourState) -> BoolArray:
     return ended
 
 
-def end_probability(parameters: TumourParameters, state: TumourState, actions: IntArray) -> FloatArray:
-    """``[n]`` probability that the next state is :func:`terminal`, from the normal noise of equation 22."""
-    expected = expected_outcome(parameters, state, actions)
+def end_probability(parameters: TumourParameters, expected: FloatArray) -> FloatArray:
+    """``[n]`` probability that the next state is :func:`terminal`, from the normal noise of equation 22.
+
+    ``expected`` ``[n, 2]`` is the :func:`expected_outcome`.
+    """
     scale = np.maximum(parameters.noise, 1e-12)
     below = ndtr((parameters.limits - expected) / scale)
     cured = ndtr(-expected[:, 0] / scale[0])

@@ -131,10 +131,10 @@ def test_starts_are_quantiles_of_the_cut_normal_law():
 def test_end_probability_is_the_normal_tail():
     # Expected x after no treatment from x = 47.4 is 49.9, one deviation below the limit: 1 - cdf(1) = .158655.
     state = tumour.initial_state(P, np.array([[47.4, 2.0]]))
-    chance = tumour.end_probability(P, state, np.array([0]))[0]
+    chance = tumour.end_probability(P, tumour.expected_outcome(P, state, np.array([0])))[0]
     assert chance == pytest.approx(0.5 * math.erfc(1 / math.sqrt(2)), rel=1e-6)
     far = tumour.initial_state(P, np.array([[30.0, 2.0]]))
-    assert tumour.end_probability(P, far, np.array([0]))[0] == pytest.approx(0, abs=1e-12)
+    assert tumour.end_probability(P, tumour.expected_outcome(P, far, np.array([0])))[0] == pytest.approx(0, abs=1e-12)
 
 
 def test_defaults_are_the_papers_with_the_corrected_z_line():
