@@ -16,9 +16,11 @@ MuSource: TypeAlias = Literal["successor", "mu_learning", "rollouts"]
 __getattr__, __dir__, _later = attach(
     __name__,
     {
+        ".avril": "AVRIL fit_avril",
         ".drqn.drqn": "DRQN",
         ".dsfn": "DSFN",
         ".expert": "Expert",
+        ".iq_learn": "IQLearn fit_iq_learn",
         ".policies.cloning": "CloningPolicy fit_cloning",
         ".ppo": "train_recurrent_ppo",
         ".ppo_settings": "RecurrentPPOConfig",

@@ -8,7 +8,7 @@ network with memory, which has to beat it.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,10 @@ from cirl_gym.data.rules import ActionRules, among_allowed
 from cirl_gym.files import loading
 from cirl_gym.outcome_models.inputs import Scaler, one_hot, sequence_inputs
 from cirl_gym.outcome_models.network_files import (
+    Arrays,
     load_module_arrays,
     module_arrays,
+    part,
     prefixed,
     read_model_file,
     size_of,
@@ -224,21 +226,29 @@ class CloningConfig:
         if self.hidden < 1 or not 0 <= self.dropout < 1:
             raise ValueError(f"CloningConfig: hidden must be at least 1 and dropout in [0, 1), got {self}")
 
+    def longer(self) -> CloningConfig:
+        """Twice the epochs, of at least 32 steps each, at a rate that falls to 0: more time for a better copy."""
+        brief = self.training
+        steps, patience = max(brief.fewest_steps, 32), max(brief.patience, brief.epochs)
+        more = replace(brief, epochs=2 * brief.epochs, fewest_steps=steps, patience=patience, schedule="cosine")
+        return replace(self, training=more)
+
 
 class CloningNetwork(nn.Module):
     """LSTM over [scaled x_t, one-hot a_{t-1}] to logits, beside a direct linear path.
 
     The linear path (of :func:`with_past`) starts as a logistic regression, which is what a table of a few dozen
-    patients can support; the LSTM's part starts at zero.
+    patients can support; the LSTM's part starts at zero. With ``outputs`` k it gives ``[.., k A]`` numbers: k for every
+    action.
     """
 
-    def __init__(self, n_features: int, n_actions: int, config: CloningConfig) -> None:
+    def __init__(self, n_features: int, n_actions: int, config: CloningConfig, outputs: int = 1) -> None:
         super().__init__()
         self.n_features, self.n_actions, self.config = n_features, n_actions, config
         self.lstm = nn.LSTM(n_features + n_actions, config.hidden, batch_first=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.direct = nn.Linear(n_features + 3 * n_actions, n_actions)
-        self.remembered = nn.Linear(config.hidden, n_actions, bias=False)
+        self.direct = nn.Linear(n_features + 3 * n_actions, outputs * n_actions)
+        self.remembered = nn.Linear(config.hidden, outputs * n_actions, bias=False)
         for parameter in (*self.direct.parameters(), *self.remembered.parameters()):
             nn.init.zeros_(parameter)
 
@@ -250,6 +260,13 @@ class CloningNetwork(nn.Module):
     def sequence_logits(self, inputs: Tensor) -> Tensor:
         """``[N, T, A]`` for whole episodes ``[N, T, d + A]`` from zero states."""
         return self.logits(with_past_along(inputs, self.n_actions), self.lstm(inputs)[0])
+
+    def live_logits(self, inputs: Tensor, live: Tensor) -> Tensor:
+        """``[M, A]`` of the M steps that are ``live`` ``[N, T]``, one after the other.
+
+        Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
+        """
+        return self.logits(with_past_along(inputs, self.n_actions)[live], self.lstm(inputs)[0][live])
 
 
 class CloningPolicy(RecurrentPolicy):
@@ -298,12 +315,37 @@ class CloningPolicy(RecurrentPolicy):
             logs = torch.log_softmax(torch.from_numpy(among_allowed(logits, allowed)), dim=-1).numpy()
         return np.where(batch.mask[..., None], logs, 0.0)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write network and scaler whole, without pickle; generator and rules are not part of it."""
+    def stored(self) -> tuple[dict[str, Any], Arrays]:
+        """Settings and arrays of network and scaler, for a file; generator and rules are not part of it."""
         sizes = {"n_features": self.network.n_features, "n_actions": self.network.n_actions}
         arrays = prefixed("network.", module_arrays(self.network))
         arrays |= {"scaler.mean": self.scaler.mean, "scaler.scale": self.scaler.scale}
-        write_model_file(path, {"kind": "cloning", **sizes, "config": asdict(self.network.config)}, arrays)
+        return {**sizes, "config": asdict(self.network.config)}, arrays
+
+    @classmethod
+    def restored(
+        cls, settings: dict[str, Any], arrays: Arrays, rng: np.random.Generator, rules: ActionRules | None = None
+    ) -> CloningPolicy:
+        """What :meth:`stored` gave, acting again; actions are drawn with the generator and among those allowed.
+
+        Raises:
+            ValueError, KeyError, TypeError: settings and arrays are not those of one policy.
+        """
+        d, n_actions, how = stored_sizes(settings)
+        scaler = Scaler(arrays["scaler.mean"], arrays["scaler.scale"])
+        own = part("network.", arrays)
+        weight = own["direct.weight"]
+        if weight.shape == (n_actions, d + n_actions):  # an earlier version saw one action alone
+            own["direct.weight"] = np.pad(weight, ((0, 0), (0, 2 * n_actions)))
+        network = stored_module(lambda: CloningNetwork(d, n_actions, how), own)
+        if scaler.mean.shape != (d,):
+            raise ValueError(f"scaler.mean must be [{d}], got {scaler.mean.shape}")
+        return cls(network.eval(), scaler, rng, rules)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what :meth:`stored` gives as one file, whole and without pickle."""
+        settings, arrays = self.stored()
+        write_model_file(path, {"kind": "cloning", **settings}, arrays)
 
     @classmethod
     def load(
@@ -316,20 +358,24 @@ class CloningPolicy(RecurrentPolicy):
         """
         settings, arrays = read_model_file(path)
         with loading(path, "a whole cloned policy"):
-            if settings["kind"] != "cloning":
-                raise ValueError(f"the kind is {settings['kind']!r}")
-            how = CloningConfig(**{**settings["config"], "training": TrainingConfig(**settings["config"]["training"])})
-            d, n_actions = size_of(settings, "n_features"), size_of(settings, "n_actions")
-            scaler = Scaler(arrays.pop("scaler.mean"), arrays.pop("scaler.scale"))
-            weight = arrays["network.direct.weight"]
-            if weight.shape == (n_actions, d + n_actions):  # an earlier version saw one action alone
-                arrays["network.direct.weight"] = np.pad(weight, ((0, 0), (0, 2 * n_actions)))
-            own = {name.removeprefix("network."): array for name, array in arrays.items()}
-            network = stored_module(lambda: CloningNetwork(d, n_actions, how), own)
-            if scaler.mean.shape != (d,):
-                raise ValueError(f"scaler.mean must be [{d}], got {scaler.mean.shape}")
-        network.eval()
-        return cls(network, scaler, rng, rules)
+            check_kind(settings, "cloning")
+            return cls.restored(settings, arrays, rng, rules)
+
+
+def check_kind(settings: dict[str, Any], kind: str) -> None:
+    """Raise ValueError where a file's settings are not of this kind."""
+    if settings["kind"] != kind:
+        raise ValueError(f"the kind is {settings['kind']!r}")
+
+
+def stored_sizes(settings: dict[str, Any]) -> tuple[int, int, CloningConfig]:
+    """Numbers of features and of actions, and the network's settings, that :meth:`CloningPolicy.stored` gave.
+
+    Raises:
+        ValueError, KeyError, TypeError: they are not there, or not possible.
+    """
+    how = CloningConfig(**{**settings["config"], "training": TrainingConfig(**settings["config"]["training"])})
+    return size_of(settings, "n_features"), size_of(settings, "n_actions"), how
 
 
 @dataclass(frozen=True)
@@ -351,6 +397,18 @@ def begin_as(network: CloningNetwork, fit: LogisticFit) -> None:
     with torch.no_grad():
         network.direct.weight.copy_(torch.from_numpy(fit.weights.T.astype(np.float32)))
         network.direct.bias.copy_(torch.from_numpy(fit.bias.astype(np.float32)))
+
+
+def begun(
+    scaler: Scaler, train: Batch, validation: Batch, config: CloningConfig, seed: int
+) -> tuple[CloningNetwork, LogisticFit]:
+    """A network that is still the logistic regression of the training episodes, and that regression."""
+    prior = chosen_prior(Rows.of(scaler, train, validation), config.priors)
+    base = fit_logistic(Rows.of(scaler, train), prior)
+    with seeded(seed):
+        network = CloningNetwork(len(train.features), train.n_actions, config)
+    begin_as(network, base)
+    return network, base
 
 
 def fit_cloning(
@@ -381,21 +439,14 @@ def fit_cloning(
     warn_of_actions_never_taken(train, validation)
     seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
     scaler = Scaler.from_batch(train)
-    own, all_rows = Rows.of(scaler, train), Rows.of(scaler, train, validation)
-    base = fit_logistic(own, chosen_prior(all_rows, config.priors))
-    with seeded(seeds[0]):
-        network = CloningNetwork(len(train.features), train.n_actions, config)
-    begin_as(network, base)
+    network, base = begun(scaler, train, validation, config, seeds[0])
     start = module_arrays(network)
     inputs, actions, mask, allowed = episode_tensors(scaler, train, config.training.device)
-    seen = with_past_along(inputs, train.n_actions)
     held_out = torch.from_numpy(sequence_inputs(scaler, validation)[:, :-1])
 
     def loss(chosen: Tensor, _share: float) -> Tensor:
         live = mask[chosen]
-        # Padding is dropped before dropout is drawn: how far a batch is padded changes nothing.
-        hidden = network.lstm(inputs[chosen])[0][live]
-        logits = network.logits(seen[chosen][live], hidden)
+        logits = network.live_logits(inputs[chosen], live)
         logits = only_allowed(logits, None if allowed is None else allowed[chosen][live])
         return cross_entropy(logits, actions[chosen][live])
 
@@ -413,6 +464,7 @@ def fit_cloning(
     accepted = bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
     if not accepted:
         load_module_arrays(network, start)
-        begin_as(network, fit_logistic(all_rows, base.prior))  # nothing is chosen by the validation episodes any more
+        # Nothing is chosen by the validation episodes any more.
+        begin_as(network, fit_logistic(Rows.of(scaler, train, validation), base.prior))
     policy = CloningPolicy(network, scaler, np.random.default_rng(seeds[2]), rules)
     return CloningFit(policy, history, base.prior, accepted)

@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from agents.avril import AVRILConfig, fit_avril
 from agents.dsfn import DSFN, DSFNConfig, DSFNSolution
+from agents.iq_learn import IQLearnConfig, fit_iq_learn
 from agents.policies.cloning import CloningConfig, fit_cloning
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights, keep_signs
@@ -26,6 +28,7 @@ from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
 from irl.baselines.explained import Explanation, log_chances, loop_note
+from irl.baselines.implied import implied_weights
 from irl.baselines.judge import FinishedRun
 from irl.checks.metrics import accuracy
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
@@ -175,6 +178,13 @@ LogChances = Callable[[Batch], FloatArray]
 """Log-probabilities ``[N, T, A]`` of every action after every history of a batch."""
 
 
+PEERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "avril": (AVRILConfig, fit_avril),
+    "iq_learn": (IQLearnConfig, fit_iq_learn),
+}
+"""Settings and training of the methods that learn a policy and a reward of its own from the batch alone, by name."""
+
+
 class Solved(NamedTuple):
     """What a method makes of the episodes."""
 
@@ -189,7 +199,7 @@ def planned_stages(method: str, config: FitConfig) -> int:
     """How many stages :func:`solve` shows: the pipeline six, and one more with several outcome models."""
     if method == "cirl":
         return 0
-    if method in ("dsfn", "dsfn_h", "cloning"):
+    if method in ("dsfn", "dsfn_h", "cloning", *PEERS):
         return 1
     return 6 + (method != "oracle" and config.outcome.members > 1)
 
@@ -200,7 +210,9 @@ def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[st
         return {}
     if method in ("dsfn", "dsfn_h"):
         return {"dsfn": _dsfn_config(method, dsfn), "gamma": config.gamma, "horizon": config.length}
-    return {"cloning": config.cloning} if method == "cloning" else {"fit": _fit_config(method, config)}
+    if method in PEERS:
+        return {method: PEERS[method][0](config.cloning.longer()), "gamma": config.gamma}
+    return {"cloning": config.cloning.longer()} if method == "cloning" else {"fit": _fit_config(method, config)}
 
 
 def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> Solved:
@@ -219,6 +231,8 @@ def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel |
         return _dsfn(method, study, _dsfn_config(method, dsfn))
     if method == "cloning":
         return _cloning(study)
+    if method in PEERS:
+        return _peer(method, study)
     if method == "oracle" and oracle is None:
         raise ValueError("the oracle control needs the simulator")
     # Not learnt; but it answers all that the nine steps ask of a model.
@@ -288,11 +302,28 @@ def dsfn_note(found: DSFNResult) -> str:
 
 def _cloning(study: Study) -> Solved:
     """Recurrent behaviour cloning: what the experts would do, not what they want."""
-    rng, config = np.random.default_rng([study.seed, *b"cloning"]), study.config.cloning
+    rng, config = np.random.default_rng([study.seed, *b"cloning"]), study.config.cloning.longer()
     with study.stages.stage("behaviour cloning") as report:
         found = fit_cloning(study.train, study.validation, config, rng, report, rules=_rules(study))
     note = "" if found.accepted else "the network did not improve on a logistic regression, which acts alone"
     return Solved(found.policy, Row(method="cloning", memory=True, note=note), found.policy.log_probabilities)
+
+
+def _peer(method: str, study: Study) -> Solved:
+    """AVRIL or IQ-Learn, with the network of behaviour cloning; nothing follows an episode's last action, as in mu."""
+    train, validation = (
+        replace(batch, terminated=np.ones_like(batch.terminated), truncated=np.zeros_like(batch.truncated))
+        for batch in (study.train, study.validation)
+    )
+    (settings, fit_peer), rng = PEERS[method], np.random.default_rng([study.seed, *method.encode()])
+    config, gamma = settings(study.config.cloning.longer()), study.config.gamma
+    with study.stages.stage("policy and reward from the batch alone") as report:
+        found, _ = fit_peer(train, validation, gamma, config, rng, report, rules=_rules(study))
+    w, explained = implied_weights(found.rewards(train), train, study.feature_map)
+    note = f"weights are implied: a linear function of the outcomes explains {100 * explained:.0f} % of its own reward"
+    weights = None if w is None else tuple(w.tolist())
+    row = Row(method=method, memory=True, weights=weights, reward_explained=explained, note=note)
+    return Solved(found.policy, row, found.policy.log_probabilities)
 
 
 def _rules(study: Study) -> ActionRules | None:

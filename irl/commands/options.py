@@ -450,8 +450,8 @@ class BaselinesOptions:
     """Let the paper's methods learn from the episodes of a run, and compare them in one table.
 
     Methods: cirl (with the run's outcome model), oracle (with the simulator in its place), mb_h, mb_x, ar, crn, rmsn
-    (with an outcome model of that kind), dsfn, dsfn_h (without one), cloning. What is done is kept: a command that was
-    stopped goes on when it is given again.
+    (with an outcome model of that kind), dsfn, dsfn_h (without one), cloning; avril, iq_learn (a policy and a reward of
+    its own). What is done is kept: a command that was stopped goes on when it is given again.
     """
 
     run: Positional[Path]

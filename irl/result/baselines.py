@@ -20,10 +20,13 @@ METHODS = {
     "dsfn": "DSFN",
     "dsfn_h": "DSFN(h)",
     "cloning": "behaviour cloning",
+    "avril": "AVRIL",
+    "iq_learn": "IQ-Learn",
 }
 """What can be asked for, and how it is called. "cirl" is the run itself, "oracle" has the simulator in place of its
 outcome model, and "mb_h", "mb_x", "ar", "crn" and "rmsn" one of that kind: all are the same inference. DSFN and
-DSFN(h) have no outcome model, and cloning asks for no preferences."""
+DSFN(h) have no outcome model, and cloning asks for no preferences. AVRIL and IQ-Learn have a reward of their own, from
+the batch alone, of which weights are read afterwards."""
 PAPER = ("cirl", "oracle", "mb_h", "mb_x", "dsfn", "dsfn_h", "cloning")
 """The paper's, the control and the copy: what is compared unless other methods are named."""
 REFERENCES = {
@@ -77,6 +80,9 @@ class Row(Record, frozen=True, kw_only=True):
     """Largest distance of a weight from the true one."""
     right_order: bool | None = None
     """Whether the weights rank the features as the true ones do."""
+    reward_explained: Share | None = None
+    """Of AVRIL and IQ-Learn: share of the variance of its own reward, along the training episodes, that the linear
+    function of the outcomes explains whose weights these are; None: the method asks for weights, or has no reward."""
     mu_gap: NotNegative | None = None
     """Distance of the policy's feature expectation from the experts', both in the world that the table names."""
     accuracy: Share | None = None

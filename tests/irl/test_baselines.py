@@ -318,6 +318,21 @@ def test_the_order_of_methods_and_which_others_are_asked_for_change_nothing(of_d
     assert other["majority"] == before["majority"]
 
 
+def test_rewards_of_their_own_are_read_as_weights(demo_run, tmp_path, capsys):
+    found = compared(demo_run, tmp_path, "avril", "iq_learn", "cloning")
+    rows, shown = by_method(found), " ".join(capsys.readouterr().out.split())
+    for name in ("avril", "iq_learn"):
+        row = rows[name]
+        assert sum(map(abs, row.weights)) == pytest.approx(1)
+        assert (row.model, row.memory, row.intervals) == (None, True, None)
+        assert 0 <= row.reward_explained < 1
+        assert f"the outcomes explains {100 * row.reward_explained:.0f} % of its own reward" in shown
+        assert row.scores.log_likelihood.value > np.log(0.5)
+        assert row.behind == pytest.approx(rows["expert"].return_ - row.return_)
+        assert name not in PAPER
+    assert rows["cloning"].reward_explained is None
+
+
 def test_a_table_has_no_oracle_and_no_returns(table_run, tmp_path, capsys):
     found = compared(table_run, tmp_path, "cirl", "dsfn_h", "cloning")
     assert "return" not in capsys.readouterr().out
