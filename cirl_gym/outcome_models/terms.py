@@ -124,16 +124,23 @@ class Terms:
 
 
 class TermColumns:
-    """Columns of a regression on scaled levels ``[R, d]`` and actions ``[R]``: hinges, then actions times levels.
+    """Columns of a regression on levels ``[R, d]`` and actions ``[R]``: hinges, then actions times levels.
 
     Actions count as one-hot minus how often each is taken: times a level they would be the level once more, and a ridge
-    would spare what it finds twice.
+    would spare what it finds twice. Of some of the decisions alone the ``shares [A]`` are those of all.
     """
 
-    def __init__(self, levels: FloatArray, actions: IntArray, n_actions: int, knots: FloatArray) -> None:
+    def __init__(
+        self,
+        levels: FloatArray,
+        actions: IntArray,
+        n_actions: int,
+        knots: FloatArray,
+        shares: FloatArray | None = None,
+    ) -> None:
         self.levels, self.n_actions, self.knots = levels, n_actions, knots
         hot = actions[:, None] == np.arange(n_actions)
-        self.shares: FloatArray = hot.mean(axis=0)
+        self.shares: FloatArray = hot.mean(axis=0) if shares is None else shares
         self.taken: FloatArray = hot - self.shares
 
     def of(self, j: int, shape: Shape) -> FloatArray:
