@@ -1,10 +1,10 @@
 """A law of the next observation, fitted in closed form: ridge regression on past observations and actions.
 
 The number of lags and the ridge strength are chosen by the error on the validation episodes. What is fitted is the
-change x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. A
-feature whose outcomes pile up at a limit is fitted as censored there if that lowers its error. The law of any other
-feature is linear, or bends in its own level and has effects that depend on levels
-(:mod:`cirl_gym.outcome_models.terms`), whichever foretells best.
+change x_{t+1} - x_t, so that a strong ridge shrinks towards "everything stays as it is" and not towards the mean. The
+law of a feature is linear, or bends in its own level and has effects that depend on levels
+(:mod:`cirl_gym.outcome_models.terms`), or is linear and censored at a limit at which outcomes pile up, whichever
+foretells best.
 
 Two kinds of features take no part in fitting. What is known beforehand, what was observed of another feature one step
 earlier (:func:`cirl_gym.data.outcomes.with_lags`), is what is observed now, whatever is done: left in, an error that
@@ -221,7 +221,8 @@ class _Search:
         self.design = (design - self.centre) / self.spread
         self.now = scaled(train.obs[:, :-1][train.mask])
         self.change = scaled(train.next_obs[train.mask]) - self.now
-        self.window, self.sides, (self.low, self.high) = window, sides, (scaler(end).astype(np.float64) for end in span)
+        self.window, self.scaler, self.sides = window, scaler, sides
+        self.low, self.high = (scaler(end).astype(np.float64) for end in span)
         self.held_out = (inputs(validation) - self.centre) / self.spread
         self.held_out_now = scaled(validation.obs[:, :-1][validation.mask])
         self.held_out_outcomes = scaled(validation.next_obs[validation.mask])
@@ -339,17 +340,18 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
     search = _Search(train, validation, scaler, window, sides, [low, high])
     order, strength, weights, intercept = search.choose(config)
     columns = search.columns(order)
-    held, censored = held_effects(config.effects, train), []
+    held, censored = held_effects(config.effects, train), [UNLIMITED] * len(limits)
     for j, limit in enumerate(limits):
-        better = False
         if limit.any and j not in held:
             weights[:, j], intercept[j], better = search.censored(j, columns, strength)
-        if better:
-            low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
-        censored.append(limit if better else UNLIMITED)
+            censored[j] = limit if better else UNLIMITED
     given = config.shapes or [None] * len(limits)
-    own = [STRAIGHT if limit.any else shape for limit, shape in zip(censored, given, strict=True)]
-    shapes = _choose_shapes(search, (train, validation), (columns, strength), own)
+    own = [STRAIGHT if shape and limit.any else shape for limit, shape in zip(censored, given, strict=True)]
+    rivals = {j: (weights[:, j], float(intercept[j]), limit) for j, limit in enumerate(censored) if limit.any}
+    shapes = _choose_shapes(search, (train, validation), (columns, strength), own, rivals)
+    censored = [limit if shape == STRAIGHT else UNLIMITED for limit, shape in zip(censored, shapes, strict=True)]
+    for j, limit in enumerate(censored):
+        low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)
     terms = _fit_terms(search, train, scaler.scale, (columns, strength), shapes, held, (weights, intercept))
     weights = weights / search.spread[columns, None]
     intercept = intercept - search.centre[columns] @ weights
@@ -375,7 +377,11 @@ def held_effects(effects: Sequence[EffectBounds], batch: Batch) -> dict[int, dic
 
 
 def _choose_shapes(
-    search: _Search, batches: tuple[Batch, Batch], chosen: tuple[IntArray, float], shapes: Sequence[Shape | None]
+    search: _Search,
+    batches: tuple[Batch, Batch],
+    chosen: tuple[IntArray, float],
+    shapes: Sequence[Shape | None],
+    censored: Mapping[int, tuple[FloatArray, float, HardLimits]],
 ) -> list[Shape]:
     """Shapes of all features, those that are not given by cross-validation over all patients of both batches.
 
@@ -384,6 +390,8 @@ def _choose_shapes(
         batches: training and validation episodes.
         chosen: columns of the straight law, and ridge per row.
         shapes: of each feature; None: to be chosen.
+        censored: by the number of a feature, weights and intercept of its law as fitted with limits. It has no terms,
+            and is left for one that has them where that foretells more.
     """
     if None not in shapes:
         return [shape for shape in shapes if shape is not None]
@@ -406,8 +414,13 @@ def _choose_shapes(
     few = TermColumns(levels, actions, batches[0].n_actions, knots_of(search.now))
     found = []
     for j, given in enumerate(shapes):
-        tried = SHAPES if np.ptp(change[:, j]) > 0 else (STRAIGHT,)
-        found.append(given or choose_shape(design, change[:, j], part, partial(few.of, j), strength, tried))
+        tried, least = SHAPES if np.ptp(change[:, j]) > 0 else (STRAIGHT,), np.inf
+        if j in censored:
+            weights, intercept, limit = censored[j]
+            ends = [(end - search.scaler.mean[j]) / search.scaler.scale[j] for end in (limit.low, limit.high)]
+            missed = np.clip(levels[:, j] + design @ weights + intercept, *ends) - levels[:, j] - change[:, j]
+            tried, least = SHAPES[1:], float(missed @ missed)
+        found.append(given or choose_shape(design, change[:, j], part, partial(few.of, j), strength, tried, least))
     return found
 
 

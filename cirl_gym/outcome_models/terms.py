@@ -198,6 +198,7 @@ def choose_shape(
     columns: Callable[[Shape], FloatArray],
     strength: float,
     shapes: Sequence[Shape] = SHAPES,
+    least: float = np.inf,
 ) -> Shape:
     """The shape with the least cross-validated squared error; the straight one where none is better by :data:`GAIN`.
 
@@ -208,8 +209,9 @@ def choose_shape(
         columns: of a shape, what it adds ``[n, E]``.
         strength: ridge per row, for columns of unit variance.
         shapes: what is tried.
+        least: sum of squared errors of another law without terms, which shapes have to beat as well.
     """
-    best, least = STRAIGHT, np.inf
+    best = STRAIGHT
     for shape in shapes:
         added = columns(shape)
         if shape != STRAIGHT and len(target) < ROWS_A_COLUMN * (base.shape[1] + added.shape[1]):

@@ -10,11 +10,12 @@ from outcome_batches import linear_system
 from small_batches import cut_off
 from termed_laws import FEATURES, levels, one_step, relabelled, termed_law
 
+import cirl_gym.outcome_models.law_draws as module
 from cirl_gym.outcome_models.fitting import bootstrapped
 from cirl_gym.outcome_models.law import AutoregressionConfig, LinearLaw, fit_autoregression
 from cirl_gym.outcome_models.law_draws import law_draws
 from cirl_gym.outcome_models.limits import OutcomeSpec
-from cirl_gym.outcome_models.terms import Shape
+from cirl_gym.outcome_models.terms import STRAIGHT, Shape
 
 INTERACTION = [((1, 1, 1), 0.05), ((2, 1, 1), -0.1)]
 
@@ -53,6 +54,39 @@ def test_they_scatter_as_laws_that_are_fitted_anew(termed):
     np.testing.assert_allclose(drawn.std(axis=0), again.std(axis=0), rtol=0.2)
     error = drawn.std(axis=0) / np.sqrt(400)
     assert (np.abs(drawn.mean(axis=0) - contrasts(law, rows)) < 4 * error).all()
+
+
+class Counted:
+    """Not a generator, but who is counted how often."""
+
+    def __init__(self, often: np.ndarray) -> None:
+        self.often = often
+
+    def multinomial(self, n: int, _shares: np.ndarray) -> np.ndarray:
+        assert len(self.often) == n
+        return self.often
+
+
+def test_a_patient_that_counts_twice_changes_a_law_as_leaving_it_out_does():
+    batch = linear_system(12, 0, noise=1.0)
+    config = AutoregressionConfig(max_order=1, strengths=(0.0,), shapes=(STRAIGHT, STRAIGHT))
+    law, rows = fitted(batch, config), batch.obs[:, :-1][batch.mask]
+    for who in (0, 7):
+        (twice,) = law_draws(law, unlimited(), batch, 1, Counted(np.where(np.arange(12) == who, 2, 1)))
+        without = fitted(batch.take(batch.owners != who), config)
+        np.testing.assert_allclose(twice(rows) - law(rows), law(rows) - without(rows), atol=1e-8)
+
+
+def test_blocks_of_patients_say_what_all_together_say(monkeypatch):
+    batch = one_step(termed_law((0.4, 0.0), INTERACTION), levels(100), noise=1.0)
+    batch = replace(batch, groups=tuple(f"p{i % 60}" for i in range(100)))
+    config = AutoregressionConfig(max_order=1, strengths=(0.0,), shapes=(Shape(True), Shape(by="own")))
+    law, rows = fitted(batch, config), batch.obs[:, 0]
+    whole = law_draws(law, unlimited(), batch, 3, np.random.default_rng(0))
+    monkeypatch.setattr(module, "BLOCK", 7)
+    parts = law_draws(law, unlimited(), batch, 3, np.random.default_rng(0))
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one(rows), other(rows), rtol=1e-12, atol=1e-12)
 
 
 def test_a_patient_with_several_stays_pulls_with_all_of_them():

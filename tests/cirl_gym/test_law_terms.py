@@ -145,6 +145,18 @@ def test_features_that_stop_at_a_limit_stay_straight_even_where_terms_are_given(
     np.testing.assert_array_equal(same.law.coefficients, law.law.coefficients)
 
 
+def test_a_dose_that_halves_what_is_there_counts_for_more_than_a_pile_at_zero():
+    rng = np.random.default_rng(0)
+    start, actions = rng.uniform(1.0, 9.0, size=(600, 1)), rng.integers(2, size=600)
+    after = start * np.where(actions, 0.5, 1.1)[:, None] + 0.1 * rng.normal(size=(600, 1))
+    after[rng.permutation(600)[:30]] = 0.0
+    batch = cut_off(np.stack([start, after], axis=1), actions[:, None], ("x",))
+    fit = fit_autoregression(batch, batch, ONE_LAG)
+    assert fit.law.shapes[0].by == "own" and not fit.limits[0].any and fit.low[0] == 0.0
+    held = fit_autoregression(batch, batch, replace(ONE_LAG, shapes=(Shape(by="own"),)))
+    assert held.limits[0].low == 0.0 and held.law.terms is None
+
+
 def test_what_never_changes_has_no_terms_and_disturbs_none():
     law = termed_law((-0.6, 0.0), OWN)
     batches = [one_step(law, levels(400, seed), seed, noise=0.1) for seed in (0, 1)]
