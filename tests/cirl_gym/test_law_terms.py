@@ -152,9 +152,10 @@ def test_a_dose_that_halves_what_is_there_counts_for_more_than_a_pile_at_zero():
     after[rng.permutation(600)[:30]] = 0.0
     batch = cut_off(np.stack([start, after], axis=1), actions[:, None], ("x",))
     fit = fit_autoregression(batch, batch, ONE_LAG)
-    assert fit.law.shapes[0].by == "own" and not fit.limits[0].any and fit.low[0] == 0.0
+    assert fit.law.shapes[0].by == "own"
+    assert (fit.limits[0].any, fit.low[0]) == (False, 0.0)
     held = fit_autoregression(batch, batch, replace(ONE_LAG, shapes=(Shape(by="own"),)))
-    assert held.limits[0].low == 0.0 and held.law.terms is None
+    assert (held.limits[0].low, held.law.terms) == (0.0, None)
 
 
 def test_what_never_changes_has_no_terms_and_disturbs_none():
