@@ -8,6 +8,10 @@ from cirl_gym.data.outcomes import hint, read_outcome
 from cirl_gym.names import did_you_mean
 from cirl_gym.tables.columns import TableColumns
 
+MOST_WEIGHED = 100
+"""Outcomes that are weighed at most: every decision keeps the plans for so many weights, of so many outcomes each, which
+takes the square of their number in memory and time. 250 took 2 GB and more than half an hour of a first look."""
+
 
 def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str, ...]:
     """What of a table is weighed: the features or computed outcomes named, or all features that are not static.
@@ -16,7 +20,7 @@ def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str
         Names, those of computed outcomes in their one spelling.
 
     Raises:
-        ValueError: a name is there twice, no feature nor computed of features, or static.
+        ValueError: a name is there twice, no feature nor computed of features, or static; or they are too many.
     """
     for text in outcomes:
         _refuse_two_meanings(text, columns.features)
@@ -36,7 +40,14 @@ def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str
     names = tuple(outcome.name for outcome in read)
     if len(set(names)) < len(names):
         raise ValueError(f"--outcomes: a name is there twice: {', '.join(names)}")
-    return names or columns.outcomes
+    chosen = names or columns.outcomes
+    if len(chosen) > MOST_WEIGHED:
+        told = "are named by --outcomes" if names else "would be weighed, since --outcomes names none"
+        raise ValueError(
+            f"{len(chosen)} outcomes {told}; at most {MOST_WEIGHED} can be: name those that decisions may have been "
+            "about (--outcomes). All features are still observed"
+        )
+    return chosen
 
 
 def _refuse_two_meanings(text: str, features: Sequence[str]) -> None:

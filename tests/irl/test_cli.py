@@ -15,6 +15,7 @@ import pytest
 from small_tables import ICU_DATA, put, stays, without, write
 from tiny_run import icu_stays, make_the_command_line_tiny, refused
 
+import irl
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.tables.weighed import known_signs
@@ -422,6 +423,16 @@ def test_what_would_be_refused_late_is_refused_before_anything_is_fitted(monkeyp
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path / "t.csv", stays(*[4] * 3))
     assert "3 patients are too few: weights are learnt from at least two" in refused(capsys, "explain", path)
+    wide = stays(*[4] * 9).assign(**{f"x{j}": "1.5" for j in range(250)})
+    wide.loc[3, "x7"] = "2.5"
+    message = refused(capsys, "explain", write(tmp_path / "wide.csv", wide))
+    assert message.startswith("252 outcomes would be weighed, since --outcomes names none; at most 100 can be: name ")
+    named = [f"x{j}" for j in range(101)]
+    assert "101 outcomes are named by --outcomes; at most 100" in refused(
+        capsys, "explain", tmp_path / "wide.csv", "--outcomes", *named
+    )
+    with pytest.raises(ValueError, match="^252 outcomes would be weighed, since outcomes names none"):
+        irl.explain(wide, progress=False)
     assert "--valid: 'x' is given two ranges" in refused(
         capsys, "explain", path, *["--valid", "x", "0", "1", "x", "0", "2"]
     )

@@ -7,6 +7,7 @@ import dataclasses
 import html
 import inspect
 import json
+import re
 from dataclasses import fields
 
 import matplotlib
@@ -74,9 +75,34 @@ def numbers(explanation: Explanation) -> dict:
 
 
 class TestData:
-    def test_a_frame_gives_what_the_batch_gives_and_not_a_word_is_said(self, found, batch, capsys):
-        assert numbers(irl.explain(to_long_table(batch), **ASKED)) == numbers(found)
+    def test_a_frame_in_any_order_gives_what_the_batch_gives_and_not_a_word_is_said(self, found, batch, capsys):
+        shuffled = to_long_table(batch).sample(frac=1, random_state=1)
+        assert numbers(irl.explain(shuffled, **ASKED)) == numbers(found)
         assert not any(capsys.readouterr())
+
+    @pytest.mark.slow
+    def test_where_a_row_stands_in_the_file_changes_no_key_of_the_result(self, tmp_path):
+        """But for the lines of the file that are named, how many were put in order, and what a clock says."""
+        told, frame = [], icu_stays()
+        for folder, rows in (("a", frame), ("b", frame.sample(frac=1, random_state=1))):
+            path = tmp_path / folder / "table.csv"
+            path.parent.mkdir()
+            rows.to_csv(path, index=False)
+            out = path.parent / "run"
+            asked = ["--outcomes", *TWO, "--windows", "3", "--choose-gamma", "0.5", "0.99"]
+            assert main(["explain", str(path), *asked, "--out", str(out)]) == 0
+            content = json.loads(re.sub(r"line \d+", "line", (out / "result.json").read_text()))
+            for one in content["rounds"]:
+                del one["seconds"]
+            del content["seconds"]
+            order = {key: content["table"]["episodes"].pop(key) for key in ("regrouped", "resorted")}
+            account = content["table"]["account"]
+            content["table"]["account"] = [line for line in account if not re.search("were (grouped|sorted)", line)]
+            told.append((content, {each.name: each.read_bytes() for each in out.glob("*.npz")}, order))
+        (one, files, none), (other, others, some) = told
+        assert set(none.values()) == {0} != set(some.values())
+        assert other == one
+        assert others == files
 
     @pytest.mark.slow
     def test_the_command_a_path_and_splits_do_so_too(self, found, batch, tmp_path):
