@@ -79,18 +79,23 @@ def _show_rows(title: str, cells: Sequence[Sequence[str]], console: Console) -> 
 def column_widths(cells: Sequence[Sequence[str]], most: int) -> list[int] | None:
     """The widths of the columns of a table of which the first row is the head; None where no widths will do.
 
-    Heads are broken first, then cells, then the names of rows, always in the widest column that can still be narrower.
+    Heads alone are broken if that will do, else cells as well, and last the names of rows; always in the widest column
+    that can still be narrower.
     """
     columns = list(zip(*cells, strict=True))
-    widths = [_widest(column) for column in columns]
+    natural = [_widest(column) for column in columns]
     heads_broken = [max(_widest(column[1:]), _longest_word(column[0])) for column in columns]
-    broken = [max(map(_longest_word, column)) for column in columns]
-    names_broken = [min(broken[0], NAME), *broken[1:]]
+    cells_broken = [max(map(_longest_word, column)) for column in columns]
+    names_broken = [min(cells_broken[0], NAME), *cells_broken[1:]]
     room = most - BETWEEN * (len(columns) - 1)
-    for least in (heads_broken, broken, names_broken):
-        while sum(widths) > room and (spare := [i for i, width in enumerate(widths) if width > least[i]]):
-            widths[max(spare, key=lambda i: widths[i])] -= 1
-    return widths if sum(widths) <= room else None
+    for steps in ((heads_broken,), (cells_broken, names_broken)):
+        widths = list(natural)
+        for least in steps:
+            while sum(widths) > room and (spare := [i for i, width in enumerate(widths) if width > least[i]]):
+                widths[max(spare, key=lambda i: widths[i])] -= 1
+        if sum(widths) <= room:
+            return widths
+    return None
 
 
 def _glued(text: str) -> str:

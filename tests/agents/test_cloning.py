@@ -263,6 +263,12 @@ def test_the_scaler_comes_from_the_training_episodes():
     assert np.array_equal(policy.scaler.mean, Scaler.from_batch(train).mean)
 
 
+def test_a_stated_action_that_was_never_taken_is_said():
+    stated = batch_of([0, 1], [1, 0], n_actions=3)
+    with pytest.warns(UserWarning, match="is never taken in these episodes"):
+        assert fit_cloning(stated, stated, BRIEF, np.random.default_rng(0)).policy.n_actions == 3
+
+
 def test_log_losses_by_hand():
     losses = episode_losses(
         np.log(np.array([[[0.2, 0.8], [0.5, 0.5]], [[0.9, 0.1], [0.3, 0.7]]])), batch_of([1, 0], [1])

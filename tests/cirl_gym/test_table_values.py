@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -14,6 +15,7 @@ from small_tables import COLUMNS, put, refusal, stays
 from cirl_gym.tables import TableColumns, TableOptions, read_table
 from cirl_gym.tables.cells import value_of
 from cirl_gym.tables.read import from_dataframe, prepare_table
+from cirl_gym.tables.spellings import plain_id
 
 CUT = TableOptions(end="truncated")
 AS_WRITTEN = TableOptions(as_written=True)
@@ -159,6 +161,32 @@ def test_a_missing_id_is_an_error_with_its_lines(cell: object, column: str) -> N
         from_dataframe(frame, columns)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["na", "n/a", "#n/a", "nan", "nat", "none", "null", "<na>", ""]),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+    st.text(" \t", max_size=3),
+    st.text(" \t", max_size=3),
+)
+def test_no_spelling_of_a_missing_id_is_an_id(word: str, upper: list[bool], before: str, after: str) -> None:
+    text = "".join(c.upper() if up else c for c, up in zip(word, upper * 2, strict=False)) + word[8:]
+    with pytest.raises(ValueError, match=r"column 'stay_id' is .* \(1 of 16 rows\): every row needs one"):
+        from_dataframe(put(stays(*[3] * 4), 6, "stay_id", before + text + after), COLUMNS)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(["", ".0", ".00", "."]), min_size=12, max_size=12), st.integers(0, 10**17))
+def test_however_a_numbers_zeros_are_written_it_is_one_id(ends: list[str], first: int) -> None:
+    """Twelve rows of three stays."""
+    frame = stays(*[3] * 3)
+    ids = [str(first + int(text)) for text in frame["stay_id"]]
+    plain, other = frame.assign(stay_id=ids), frame.assign(stay_id=[a + b for a, b in zip(ids, ends, strict=True)])
+    one, two = (from_dataframe(table, COLUMNS)[0] for table in (plain, other))
+    assert len(two) == 3
+    assert one == replace(two, ids=one.ids, groups=one.groups)
+    assert [plain_id(id) for id in two.ids] == list(one.ids)
+
+
 def test_as_written_a_word_for_missing_is_an_id() -> None:
     frame = stays(2, 2).replace({"stay_id": {"000": "NA", "001": "nan"}})
     with pytest.raises(ValueError, match="'NA', which stands for a missing id"):
@@ -187,6 +215,12 @@ def test_a_patient_written_as_a_float_is_one_patient_and_stays_on_one_side_of_th
         "patients that differ in blanks, case or zeros only are different ones: '0', '00', '01', '010', '011', '012', "
         "'013', '014', '015', '016' and 30 more",
     )
+
+
+def test_what_is_forbidden_is_counted_in_all_splits() -> None:
+    table = prepare_table(many(), rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"'1' was taken although it is forbidden .*; 80 of 160 actions are"):
+        table.masked(["1 when Above(x, -1)"])
 
 
 def test_bytes_are_texts_of_parquet_and_refused_in_memory(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,10 @@ from rich.console import Console
 from tiny_run import RUN_CLI, refused
 
 from cirl_gym.files import escaped, held, write_json
+from cirl_gym.tuning.search import load_search
 from irl.commands.cli import main
 from irl.commands.terminal import Steady, console, steady
+from irl.commands.tune import trial_table
 from irl.report.section import Line, Report, Section, Table, render
 from irl.report.terminal import show, show_table
 
@@ -110,6 +113,25 @@ def test_a_wide_table_gives_way_head_first_then_intervals_then_names():
         "characters are too short for a table)",
         *(name, "  weight: -0.3", "  on the next value (90 %): +0.21 (-0.10", "to +0.52)", "  share: 83.5 %", ""),
     ]
+
+
+@pytest.mark.parametrize("model", ["crn", "rmsn", "mb_h", "mb_x"])
+def test_the_trials_of_a_search_fit_eighty_columns(model):
+    search = load_search(model)
+    widest = {
+        one.fields[0]: max((5 * each if one.times else each for each in one.values), key=lambda v: len(f"{v:g}"))
+        for one in search.parameters
+    }
+    trial = SimpleNamespace(number=99, state="finished", value=0.12345, accepted=False, settings=widest, seconds=754.0)
+    found = SimpleNamespace(
+        config=SimpleNamespace(model=model, table=search), inputs=21, best=trial, trials=[trial, trial]
+    )
+    stream = io.StringIO()
+    show_table(trial_table(found), Console(file=stream, width=80, color_system=None))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "row by row" not in lines[0]
+    assert "12 min" in stream.getvalue()
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 10, 40])
