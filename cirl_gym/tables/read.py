@@ -165,7 +165,10 @@ def split_groups(
     names = sorted(set(groups))
     n = len(names)
     if n < 3:
-        raise ValueError(f"{n} groups cannot be split into training, validation and test episodes: three are needed")
+        raise ValueError(
+            f"{n} groups cannot be split into training, validation and test episodes: three are needed, and four for "
+            "weights"
+        )
     held_out = max(round(test * n), 1)
     watched = max(min(round(validation * n), n - held_out - 1), 1)
     held_out = min(held_out, n - watched - 1)

@@ -9,8 +9,8 @@ from cirl_gym.names import did_you_mean
 from cirl_gym.tables.columns import TableColumns
 
 MOST_WEIGHED = 100
-"""Outcomes that are weighed at most: every decision keeps the plans for so many weights, of so many outcomes each, which
-takes the square of their number in memory and time. 250 took 2 GB and more than half an hour of a first look."""
+"""Outcomes that are weighed at most: every decision keeps the plans for as many weights, of every outcome, so that
+memory and time grow with the square of their number; 250 of 163 patients took 2 GB before the sampler had begun."""
 
 
 def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module, metadata
 from typing import Any
 
@@ -26,7 +27,7 @@ DEBUG = "--debug"
 VERSION = "--version"
 """As the first argument: which release this is."""
 NARROW = 40
-"""Characters of a line at the least."""
+"""Characters of a line of help at the least."""
 SHARED = ("TuneOptions", "WhyOptions")
 """Commands of which several may work in one folder, or that write nothing."""
 
@@ -87,21 +88,34 @@ def _run(arguments: Sequence[str]) -> None:
     from cirl_gym.files import held
     from irl.commands import options
 
-    # The parser's help comes to no end where hardly a word fits a line.
-    if shutil.get_terminal_size().columns < NARROW:
-        os.environ["COLUMNS"] = str(NARROW)
     kinds: dict[str, Callable[..., Any]] = {name: getattr(options, kind) for name, (kind, _) in COMMANDS.items()}
-    chosen: Any = tyro.extras.subcommand_cli_from_dict(
-        kinds,
-        prog="cirl",
-        description="What were they trading off? Counterfactual inverse reinforcement learning. "
-        f"With {DEBUG}, an error shows where it came from; {VERSION} alone says which release this is.",
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    with _room_for_help():
+        chosen: Any = tyro.extras.subcommand_cli_from_dict(
+            kinds,
+            prog="cirl",
+            description="What were they trading off? Counterfactual inverse reinforcement learning. "
+            f"With {DEBUG}, an error shows where it came from; {VERSION} alone says which release this is.",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
     home = next(module for kind, module in COMMANDS.values() if kind == type(chosen).__name__)
     if type(chosen).__name__ in SHARED:
         import_module(home).command(chosen)
         return
     with held(chosen.run if chosen.out is None else chosen.out):
         import_module(home).command(chosen)
+
+
+@contextmanager
+def _room_for_help() -> Iterator[None]:
+    """The parser's help comes to no end where hardly a word fits a line: inside, lines have 40 characters at least."""
+    before = os.environ.get("COLUMNS")
+    if shutil.get_terminal_size().columns < NARROW:
+        os.environ["COLUMNS"] = str(NARROW)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("COLUMNS", None)
+        else:
+            os.environ["COLUMNS"] = before

@@ -432,7 +432,7 @@ def test_what_would_be_refused_late_is_refused_before_anything_is_fitted(monkeyp
     assert "101 outcomes are named by --outcomes; at most 100" in refused(
         capsys, "explain", tmp_path / "wide.csv", "--outcomes", *named
     )
-    with pytest.raises(ValueError, match="^252 outcomes would be weighed, since outcomes names none"):
+    with pytest.raises(ValueError, match=r"^252 outcomes would be weighed, since outcomes names none"):
         irl.explain(wide, progress=False)
     assert "--valid: 'x' is given two ranges" in refused(
         capsys, "explain", path, *["--valid", "x", "0", "1", "x", "0", "2"]

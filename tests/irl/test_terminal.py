@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from tiny_run import RUN_CLI, refused
+from tiny_run import RUN_CLI, icu_stays, refused
 
 from cirl_gym.files import escaped, held, write_json
 from cirl_gym.tuning.search import load_search
@@ -26,6 +26,7 @@ from irl.commands.terminal import Steady, console, steady
 from irl.commands.tune import trial_table
 from irl.report.section import Line, Report, Section, Table, render
 from irl.report.terminal import show, show_table
+from irl.result.result import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "wbc\x1b[31m\x07 [red]x[/] [/v2] :smile: \x9b2J"
@@ -295,6 +296,40 @@ class TestSignals:
             assert run.stderr is not None
             error = run.stderr.read()
         assert (run.returncode, error) == (0, "")
+
+
+TINY = """
+import sys
+import pytest
+sys.path.insert(0, "tests/helpers")
+from tiny_run import make_the_command_line_tiny
+make_the_command_line_tiny(pytest.MonkeyPatch())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaves", ["before the work", "after the work", "never"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_whole_run_ends_whatever_shows_it(tmp_path, leaves, encoding):
+    frame = icu_stays(40)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    shown = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "20", "TERM": "dumb", "NO_COLOR": "1"}
+    asked = ("explain", str(tmp_path / "t.csv"), "--outcomes", "wbc", "lactate", "--out", str(tmp_path / "run"))
+    with started(*asked, before=TINY, env=shown) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        told = "" if leaves == "before the work" else run.stdout.readline()
+        while leaves == "after the work" and told != "\n":  # what was read is said before, what was found after
+            told = run.stdout.readline()
+        if leaves == "never":
+            told, error = run.communicate(timeout=600)
+            assert re.search(r"^wbc\n  weight: [-+]0\.\d{3}$", told, re.MULTILINE)
+        else:
+            run.stdout.close()
+            error = run.stderr.read()
+    assert run.returncode == 0
+    assert "Traceback" not in error
+    assert Result.read(tmp_path / "run" / "result.json").features == ("wbc", "lactate")
 
 
 class TestHeldFolders:
