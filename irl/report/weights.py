@@ -29,7 +29,7 @@ from irl.report.section import (
     span,
 )
 from irl.result.result import Result
-from irl.result.sentences import SAME_PATIENTS, TRADE_OFF, steps_of, weights_mean_something
+from irl.result.sentences import NOT_READ, SAME_PATIENTS, TRADE_OFF, steps_of, weights_mean_something
 
 READINGS = {
     "posterior": "direction of the posterior mean: what policies act on",
@@ -117,7 +117,7 @@ def _weights_tables(result: Result) -> tuple[Table, Table]:
     known: dict[str, Iterable[str] | None] = {
         "feature": result.features,
         "weight": [
-            "not interpreted" if name in unread else signed(weight)
+            NOT_READ if name in unread else signed(weight)
             for name, weight in zip(result.features, result.weights, strict=True)
         ],
         "90 % interval": ["" if name in unread else span(result.intervals[name]) for name in result.features],

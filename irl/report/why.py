@@ -26,7 +26,7 @@ from irl.report.section import (
 )
 from irl.result.effects import action_labels
 from irl.result.result import Result
-from irl.result.sentences import NO_FINDING, weights_mean_something
+from irl.result.sentences import NO_FINDING, NOT_READ, weights_mean_something
 from irl.studies.why import AHEAD, Why
 
 _ACTIONS = 4
@@ -39,7 +39,7 @@ _TERMS = 4
 """Terms that are named in a sentence."""
 _CHARACTERS = 2_500_000
 """What all decisions together may take of a page, about."""
-NOT_READ, FOLLOWED = "not interpreted", "followed"
+FOLLOWED = "followed"
 
 
 def report_of_why(result: Result, why: Why) -> Report:
@@ -155,7 +155,7 @@ def _sentences(result: Result, why: Why, labels: Sequence[str]) -> tuple[str, st
         terms |= {why.outcomes[j]: float(by_outcome[j]) for j in first[:_TERMS]}
         named = sum(float(by_outcome[j]) for j in first[:_TERMS])
         if len(first) < len(why.outcomes):
-            terms["what is not interpreted"] = float(by_outcome.sum()) - sum(float(by_outcome[j]) for j in first)
+            terms[f"what is {NOT_READ}"] = float(by_outcome.sum()) - sum(float(by_outcome[j]) for j in first)
         if first[_TERMS:]:
             terms["other outcomes"] = sum(float(by_outcome[j]) for j in read) - named
     else:

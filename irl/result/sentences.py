@@ -39,6 +39,8 @@ FAR, DEPENDENT = 5.0, 0.5
 """Kappa so many times the mean of its prior is far from it; below such a power of the likelihood, decisions of one
 patient depend much on each other."""
 ONLY_FREQUENCIES = "how often each action is taken, the only habit that was looked for"
+NOT_READ = "not interpreted"
+"""In place of a number that rests on a weight that may not be read."""
 NO_FINDING = "By the verdict, decisions are foreseen by habit: what the outcomes contribute to one is not a finding."
 TRADE_OFF = (
     "A discount factor and weights trade off: a short-sighted expert looks like one who weighs lasting outcomes less. "

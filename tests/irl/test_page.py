@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.figure import Figure
 from msgspec import structs
 from sample_result import sample_result
-from shown import page_of, rows_of
+from shown import page_of, printed_result, rows_of
 
+from irl.report.notebook import notebook
 from irl.report.overview import facts_of
+from irl.report.plots import plot_weights, unread
 from irl.report.run import report_of
 from irl.report.section import MINUS, Details, Picture, Slider, Table, render, typeset
 from irl.report.weights import weights_sections
@@ -45,6 +49,22 @@ class Cells(HTMLParser):
 
 def page(result: Result) -> Cells:
     return Cells(page_of(result))
+
+
+def test_a_finding_is_worded_once_for_terminal_page_notebook_and_plots() -> None:
+    result = structs.replace(
+        sample_result(5), headline=("Reworded: yes.", "And more."), uninterpreted={"temperature": "for a new reason"}
+    )
+    shown = [printed_result(result, width=500), " ".join(html.unescape(page_of(result)).replace("<wbr>", "").split())]
+    shown.append(notebook(report_of(result), "weights"))
+    shown.append(plot_weights(result, Figure().add_subplot()).get_title("left"))
+    assert all("Reworded: yes." in front for front in shown)
+    assert all("And more." in front for front in shown[:3])
+    assert all("temperature" in front for front in shown)
+    assert unread(result) == {"temperature": "for a new reason"}
+    assert "for a new reason" in shown[1]
+    assert result.consequences is not None
+    assert all(typeset(result.consequences.sentence) in typeset(front) for front in shown[:2])
 
 
 def test_the_first_screen_says_what_was_read_when_and_how_much_outcomes_add() -> None:

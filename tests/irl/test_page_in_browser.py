@@ -85,3 +85,10 @@ def test_contrast_and_labels_pass_axe_core(page: Any) -> None:
     page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
     found = axe.Axe().run(page)
     assert found.response["violations"] == [], found.generate_report()
+
+
+def test_a_print_leaves_folded_away_what_is(page: Any) -> None:
+    page.emulate_media(media="print")
+    fold = page.locator("details:not([open])").last
+    assert fold.locator("summary").is_visible()
+    assert not fold.evaluate("fold => fold.querySelector('summary ~ *').checkVisibility()")
