@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,9 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-@pytest.fixture(params=[(2, 1280), (15, 400)], ids=["two, wide", "fifteen, narrow"])
-def page(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """A page of two outcomes on a wide screen, one of fifteen on a narrow one; no network, and no complaint."""
-    d, width = request.param
-    path = tmp_path / "report.html"
-    path.write_text(page_of(sample_result(d), sample_what_if(d)), encoding="utf-8")
+@contextmanager
+def opened_page(browser: Any, path: Path, width: int) -> Iterator[Any]:
+    """A file that is opened; no network, and no complaint."""
     context = browser.new_context(viewport={"width": width, "height": 800}, offline=True)
     opened, said = context.new_page(), []
     opened.on("console", lambda message: said.append(message.text))
@@ -45,6 +43,25 @@ def page(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iterat
     yield opened
     context.close()
     assert said == []
+
+
+@pytest.fixture(params=[(2, 1280), (15, 400)], ids=["two, wide", "fifteen, narrow"])
+def page(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """A page of two outcomes on a wide screen, one of fifteen on a narrow one."""
+    d, width = request.param
+    path = tmp_path / "report.html"
+    path.write_text(page_of(sample_result(d), sample_what_if(d)), encoding="utf-8")
+    with opened_page(browser, path, width) as opened:
+        yield opened
+
+
+def tab_to(page: Any, selector: str) -> None:
+    """Press Tab until an element has the focus."""
+    for _ in range(300):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"document.activeElement === document.querySelector({selector!r})"):
+            return
+    pytest.fail(f"{selector} cannot be reached by Tab")
 
 
 def test_panels_appear_and_nothing_is_cut(page: Any) -> None:
@@ -62,12 +79,7 @@ def test_panels_appear_and_nothing_is_cut(page: Any) -> None:
 def test_the_slider_changes_the_numbers_by_keyboard_alone(page: Any) -> None:
     bar = page.locator(".slider input").first
     shown = page.locator(".slider .now").first.locator("tbody td:last-child")
-    for _ in range(200):
-        if page.evaluate("document.activeElement === document.querySelector('.slider input')"):
-            break
-        page.keyboard.press("Tab")
-    else:
-        pytest.fail("the slider cannot be reached by Tab")
+    tab_to(page, ".slider input")
     before = shown.all_inner_texts()
     page.keyboard.press("End")
     after = shown.all_inner_texts()
@@ -79,6 +91,19 @@ def test_the_slider_changes_the_numbers_by_keyboard_alone(page: Any) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     assert page.locator(".slider details").first.evaluate("fold => fold.open")
+
+
+def test_patient_and_step_are_chosen_by_keyboard_alone(browser: Any, demo_run: Path) -> None:
+    with opened_page(browser, demo_run / "report.html", 1280) as page:
+        shown = page.locator(".chosen")
+        seen = [shown.inner_text()]
+        for number in (1, 2):
+            tab_to(page, f".chooser select:nth-of-type({number})")
+            page.keyboard.press("ArrowDown")
+            seen.append(shown.inner_text())
+        assert len(set(seen)) == 3
+        page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
+        assert axe.Axe().run(page).response["violations"] == []
 
 
 def test_contrast_and_labels_pass_axe_core(page: Any) -> None:
