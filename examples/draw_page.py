@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 
 import irl
 
-SCREEN = (900, 1000)
+SCREEN = (860, 860)
 """Width and height of the first screen, pixels."""
 
 
