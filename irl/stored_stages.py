@@ -175,7 +175,7 @@ def unfinished(out: Path, identity: Mapping[str, Any], run: Stages) -> Iterator[
         say(f"going on with the run that was stopped (kept in {place}; --fresh begins anew)")
     elif others := [path for path in _runs(place) if _parts(path)]:
         latest = max(others, key=lambda path: path.stat().st_mtime)
-        differing = _differences(_read(latest / _ABOUT) or {}, json.loads(text))
+        differing = differences(_read(latest / _ABOUT) or {}, json.loads(text))
         say(f"{place} is of a run with other {differing}; this one begins anew")
     stored = StoredParts(folder)
     stored.write(_ABOUT, lambda path: write_json(path, identity))
@@ -236,8 +236,8 @@ def _runs(place: Path) -> list[Path]:
     return [path for path in place.iterdir() if path.is_dir() and re.fullmatch(r"[0-9a-f]{16}", path.name)]
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Names of what differs, the inmost ones."""
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Names of what differs in nested settings, the inmost ones."""
     old, new = _flat(before), _flat(now)
     names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -32,7 +32,7 @@ from irl.baselines.implied import implied_weights
 from irl.baselines.judge import FinishedRun
 from irl.checks.metrics import accuracy
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
-from irl.pipeline import Study, fit
+from irl.pipeline import Fit, Study, fit
 from irl.result.baselines import Row
 from irl.settings import FitConfig
 
@@ -61,6 +61,18 @@ class DSFNLoopConfig:
             raise ValueError(f"DSFNLoopConfig.rounds must be at least 1, got {self.rounds}")
         if not (0 <= self.tolerance < np.inf and 0 <= self.accuracy_change <= 1):
             raise ValueError(f"DSFNLoopConfig: tolerance and accuracy_change are out of range: {self}")
+
+
+def quick_dsfn(config: DSFNLoopConfig) -> DSFNLoopConfig:
+    """Fewer rounds and gradient steps; what is less work already stays as it is."""
+    dsfn = config.dsfn
+    few = replace(
+        dsfn,
+        training=replace(dsfn.training, epochs=min(dsfn.training.epochs, 8)),
+        mu=replace(dsfn.mu, iterations=min(dsfn.mu.iterations, 700)),
+        q=replace(dsfn.q, iterations=min(dsfn.q.iterations, 700)),
+    )
+    return replace(config, dsfn=few, rounds=min(config.rounds, 5))
 
 
 @dataclass(frozen=True)
@@ -193,6 +205,8 @@ class Solved(NamedTuple):
     """Its row of the table before anything is measured."""
     log_chances: LogChances | None
     """How likely it says that the experts' next actions are; None: it says what to do and nothing of chances."""
+    fit: Fit | None = None
+    """Of a method with an outcome model, all that the nine steps found."""
 
 
 def planned_stages(method: str, config: FitConfig) -> int:
@@ -219,7 +233,8 @@ def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel |
     """What one method makes of the same episodes.
 
     Args:
-        method: one of :data:`irl.result.baselines.METHODS`, but for "cirl", which is the run itself.
+        method: one of :data:`irl.result.baselines.METHODS`; "cirl" is fitted anew, with the outcome model that the
+            settings name.
         study: what there is to learn from; no method can ask for the simulator. The length of episodes is known.
         dsfn: settings of DSFN; DSFN(h) has the same with memory.
         oracle: the simulator as outcome model, for the control alone.
@@ -249,7 +264,7 @@ def found_by_run(run: FinishedRun) -> Solved:
 def _fit_config(method: str, config: FitConfig) -> FitConfig:
     """With the method's outcome model; every fit also clones, which is a row of its own: here as little as can be."""
     least = CloningConfig(hidden=1, priors=(0.0,), training=replace(config.cloning.training, epochs=1))
-    kind = config.model if method == "oracle" else cast(Kind, method)
+    kind = config.model if method in ("cirl", "oracle") else cast(Kind, method)
     return replace(config, model=kind, cloning=least)
 
 
@@ -257,7 +272,7 @@ def _explained(method: str, study: Study) -> Solved:
     """Steps 4 to 9 of the pipeline."""
     found = fit(study)
     said = Explanation.of_fit(found, "simulator" if method == "oracle" else study.config.model)
-    return Solved(said.policy, said.row(method), partial(log_chances, found))
+    return Solved(said.policy, said.row(method), partial(log_chances, found), found)
 
 
 def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:

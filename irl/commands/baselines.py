@@ -13,12 +13,11 @@ import torch
 from msgspec import structs
 from rich.console import Console
 
-from agents.dsfn import DSFNConfig
 from cirl_gym.files import read_json, write_json
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.oracle import OracleModel
 from irl.baselines.judge import FinishedRun, habits, load_finished
-from irl.baselines.methods import DSFNLoopConfig, found_by_run, planned_stages, settings_of, solve
+from irl.baselines.methods import DSFNLoopConfig, found_by_run, planned_stages, quick_dsfn, settings_of, solve
 from irl.checks.metrics import RETURN_EPISODES, accuracy
 from irl.checks.predictors import REFERENCES
 from irl.commands.options import BaselinesOptions
@@ -45,18 +44,6 @@ def quick_fit(fit: FitConfig) -> FitConfig:
     """A run's settings with less work: one outcome model, of the run's kind and form."""
     outcome = replace(OutcomeModelConfig.quick(), base=fit.outcome.base, relative=fit.outcome.relative)
     return replace(fit.quick(), model=fit.model, outcome=outcome)
-
-
-def quick_dsfn(config: DSFNLoopConfig) -> DSFNLoopConfig:
-    """Fewer rounds and gradient steps; what is less work already stays as it is."""
-    dsfn: DSFNConfig = config.dsfn
-    few = replace(
-        dsfn,
-        training=replace(dsfn.training, epochs=min(dsfn.training.epochs, 8)),
-        mu=replace(dsfn.mu, iterations=min(dsfn.mu.iterations, 700)),
-        q=replace(dsfn.q, iterations=min(dsfn.q.iterations, 700)),
-    )
-    return replace(config, dsfn=few, rounds=min(config.rounds, 5))
 
 
 def command(options: BaselinesOptions, dsfn: DSFNLoopConfig | None = None) -> Baselines:
@@ -126,16 +113,15 @@ def _row(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, p
     try:
         with stages(planned_stages(method, study.config) + 1, console=shown) as run:
             began = time.perf_counter()
-            policy, row, log_chances = (
-                found_by_run(loaded) if method == "cirl" else solve(method, replace(study, stages=run), dsfn, oracle)
-            )
+            asked = replace(study, stages=run)
+            found = found_by_run(loaded) if method == "cirl" else solve(method, asked, dsfn, oracle)
             # Every fit clones as well, which is a row of its own. The run's own time is in its result.
             cloning = 0.0 if method == "cloning" else run.seconds.get("behaviour cloning", 0.0)
             seconds = None if method == "cirl" else time.perf_counter() - began - cloning
             with run.stage("evaluation"):
-                measured = loaded.measured(policy) | loaded.against_truth(row.weights)
-                scores = row.scores if log_chances is None else loaded.scores(log_chances)
-            row = structs.replace(row, seconds=seconds, scores=scores, **measured)
+                measured = loaded.measured(found.policy) | loaded.against_truth(found.row.weights)
+                scores = found.row.scores if found.log_chances is None else loaded.scores(found.log_chances)
+            row = structs.replace(found.row, seconds=seconds, scores=scores, **measured)
     except Exception as error:  # whatever it is, the other methods go on, and the row and the exit status say so
         if not isinstance(error, ValueError):
             traceback.print_exc()

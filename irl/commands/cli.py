@@ -19,6 +19,7 @@ COMMANDS = {
     "diagnose": ("DiagnoseOptions", "irl.commands.diagnose"),
     "compare": ("CompareOptions", "irl.commands.compare"),
     "baselines": ("BaselinesOptions", "irl.commands.baselines"),
+    "benchmark": ("BenchmarkOptions", "irl.commands.benchmark"),
     "expert": ("ExpertOptions", "irl.commands.expert"),
 }
 """The options of each command and the module whose ``command`` takes them; it is imported when the command is given."""

@@ -467,6 +467,39 @@ class BaselinesOptions:
 
 
 @dataclass(frozen=True)
+class BenchmarkOptions:
+    """Compare all methods in the paper's six settings with many seeds, or remake the report: cirl benchmark report DIR.
+
+    Every method with one seed in one setting is a job with a file of its own: the same command, given again, does what
+    is missing, and so does one with more settings, methods or seeds. A job that fails is listed with its log and stops
+    no other.
+    """
+
+    report: Positional[tuple[Literal["report"], Path] | None] = None
+    """report DIR: nothing is computed, the report of DIR is made anew from its outcomes."""
+    settings: tuple[str, ...] = ()
+    """Hundredths of the weights of tumour and side effects, and gamma; default: all six (30-70-0.99 70-30-0.99
+    50-50-0.99 30-70-0.5 70-30-0.5 50-50-0.5)."""
+    methods: tuple[str, ...] = ()
+    """Which are compared, as in cirl baselines, beside expert and boosting; default: all."""
+    seeds: int = 10
+    """Seeds 0, 1, ... of experts, episodes and methods: so many."""
+    jobs: int = 1
+    """Processes; -1: as many as there are processors."""
+    backend: Literal["loky", "ray", "dask"] = "loky"
+    """Processes of this machine, or those of a cluster that sees the same folder: RAY_ADDRESS or
+    DASK_SCHEDULER_ADDRESS says where it is."""
+    quick: bool = False
+    """A first look in a fraction of the time, with wider errors."""
+    out: Path = Path("runs/benchmark")
+    """Folder for the jobs, what they share, and the report."""
+
+    def __post_init__(self) -> None:
+        if self.report is not None:
+            object.__setattr__(self, "out", self.report[1])
+
+
+@dataclass(frozen=True)
 class ExpertOptions:
     """Train an expert in the simulator and compare it with the exact optimum."""
 

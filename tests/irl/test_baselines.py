@@ -38,13 +38,13 @@ from irl.baselines.judge import (
     settled,
     simulator_world,
 )
-from irl.baselines.methods import DSFNLoopConfig, dsfn_answer, dsfn_note
+from irl.baselines.methods import DSFNLoopConfig, dsfn_answer, dsfn_note, quick_dsfn
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import accuracy, majority, repeat_last_action
 from irl.checks.predictors import REFERENCES
 from irl.commands import baselines as baselines_command
 from irl.commands import explain as commands
-from irl.commands.baselines import quick_dsfn, quick_fit, stored_row
+from irl.commands.baselines import quick_fit, stored_row
 from irl.commands.cli import main
 from irl.commands.options import BaselinesOptions
 from irl.report.comparison import report_of_baselines

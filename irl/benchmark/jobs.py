@@ -1,0 +1,224 @@
+"""One method, with one seed, in one setting: from the expert's episodes to what its policy and weights are worth."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from msgspec import field, structs
+from threadpoolctl import threadpool_limits
+
+from cirl_gym.data.rollout import act_along
+from cirl_gym.types import Policy
+from irl.baselines.likeliest import LikeliestAction
+from irl.baselines.methods import LogChances, Solved, solve
+from irl.benchmark.parts import (
+    SETTINGS,
+    Benchmark,
+    BenchmarkConfig,
+    ExactOptimum,
+    ExpertEpisodes,
+    OtherSimulator,
+    Task,
+    other_simulators,
+    true_returns,
+)
+from irl.checks.chances import judged_chances
+from irl.checks.metrics import HeldOutConfig, accuracy, ceiling, same_order, weight_error
+from irl.checks.predictors import Boosting
+from irl.pipeline import Simulated, Study
+from irl.preferences.inference import judged_episodes
+from irl.result.baselines import METHODS as OF_A_RUN
+from irl.result.baselines import REFERENCES, Row
+from irl.result.codec import Document, Interval, NotNegative, Numbers, Share, require
+from irl.stages import stages
+from irl.stored_stages import code_digest
+from irl.whole_run import one_thread
+
+METHODS = {
+    "expert": REFERENCES["expert"],
+    **{name: title for name, title in OF_A_RUN.items() if name not in ("oracle", "ar", "crn", "rmsn")},
+    "boosting": REFERENCES["boosting"],
+}
+"""What can be compared, and how it is called: all that ``cirl baselines`` offers but controls and the outcome model
+under other names."""
+ALONE = ("mb_h", "mb_x")
+"""Their outcome model is the network alone, as in the paper: on top of the linear law it would be the law's copy."""
+
+
+ASKING = ("cirl", "mb_h", "mb_x", "dsfn", "dsfn_h")
+"""They ask for weights, which can be optimised anew where the world is another; of all others the policy is kept."""
+
+
+class Outcome(Document, frozen=True, kw_only=True):
+    """What a job has found.
+
+    Raises:
+        ValueError: a field has another type, or is out of its range; setting or method is unknown.
+    """
+
+    setting: str
+    """A name of :data:`irl.benchmark.parts.SETTINGS`."""
+    seed: int
+    row: Row
+    """Method, weights, accuracy, undiscounted return, and how well held-out decisions are foreseen."""
+    discounted: float
+    """Mean discounted return of the same patients, by the setting's discount factor."""
+    short: float
+    """By how much the policy falls short of the exact optimum: discounted, other patients, without noise."""
+    elsewhere: dict[str, float]
+    """By simulator, mean discounted return there under the true weights: of what is best there for the weights that
+    the method (:data:`ASKING`) found, else of its own policy."""
+    ceiling: Share | None = None
+    """Accuracy that nobody can exceed; stated by the expert's outcome."""
+    identified: Interval | None = None
+    """What average outcomes alone leave possible of the first weight."""
+    kappa: NotNegative | None = None
+    """Posterior mean of the inverse temperature."""
+    seconds: dict[str, NotNegative] = field(default_factory=dict)
+    """Of every stage."""
+    cpu: NotNegative = 0.0
+    """Processor seconds of the whole job, measuring included."""
+    code: str = ""
+    """A number for the source that computed it."""
+
+    def check(self) -> None:
+        """Setting and method are known."""
+        require(self.setting in SETTINGS, f"outcome: setting must be one of {', '.join(SETTINGS)}, got {self.setting}")
+        require(self.method in METHODS, f"outcome: method must be one of {', '.join(METHODS)}, got {self.method}")
+
+    @property
+    def method(self) -> str:
+        """A name of :data:`METHODS`."""
+        return self.row.method
+
+    @property
+    def weights(self) -> Numbers | None:
+        """``[d]`` weights found; None: the method finds none."""
+        return self.row.weights
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method with a seed in a setting."""
+
+    setting: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"jobs/{self.setting}/{self.method}_{self.seed}"
+
+    def needs(self, config: BenchmarkConfig) -> tuple[Task, ...]:
+        """What must have been made before."""
+        return (
+            ExpertEpisodes(self.setting, self.seed),
+            ExactOptimum(),
+            *(OtherSimulator(name, SETTINGS[self.setting].gamma) for name in other_simulators(config.demo.parameters)),
+        )
+
+    def is_done(self, benchmark: Benchmark) -> bool:
+        """Whether its outcome is there."""
+        return (benchmark.folder / f"{self.name}.json").is_file()
+
+    def work(self, benchmark: Benchmark) -> None:
+        """Write its outcome."""
+        outcome_of(self, benchmark).write(benchmark.folder / f"{self.name}.json")
+
+
+def outcome_of(job: Job, benchmark: Benchmark) -> Outcome:
+    """What a job finds: the same for the same job, parts and settings, but for the seconds.
+
+    Raises:
+        ValueError: the method cannot work with its episodes.
+    """
+    began, config = time.process_time(), benchmark.config
+    made, spent = ExpertEpisodes(job.setting, job.seed).read(benchmark)
+    with one_thread(), threadpool_limits(limits=1):
+        solved, seconds = _solved(job, made, config)
+        row = structs.replace(solved.row, seconds=sum(seconds.values()), **_against_truth(solved.row, made))
+        row = structs.replace(row, **_foreseen(solved, made, job.seed))
+        weights = made.expert.w if job.method == "expert" else row.weights if job.method in ASKING else None
+        patients, parameters = config.patients, config.demo.parameters
+        earned = true_returns(solved.policy, parameters, job.setting, patients, config.patients_and_noise())
+        return Outcome(
+            setting=job.setting,
+            seed=job.seed,
+            row=structs.replace(row, return_=earned[0]),
+            discounted=earned[1],
+            short=ExactOptimum().short(benchmark, job.setting, solved.policy),
+            elsewhere=_elsewhere(job.setting, weights, solved.policy, benchmark),
+            ceiling=ceiling(made.expert.probabilities(made.test), made.test) if job.method == "expert" else None,
+            identified=None if solved.fit is None else (solved.fit.identified.low[0], solved.fit.identified.high[0]),
+            kappa=None if solved.fit is None else solved.fit.posterior.kappa_mean,
+            seconds=dict(spent) if job.method == "expert" else seconds,
+            cpu=time.process_time() - began,
+            code=code_digest()[:12],
+        )
+
+
+def _solved(job: Job, made: Simulated, config: BenchmarkConfig) -> tuple[Solved, dict[str, float]]:
+    """What the method makes of the episodes, and the seconds of its stages."""
+    method, demo = job.method, config.demo_of(job.setting, job.seed)
+    if method == "expert":
+        chances = made.expert.probabilities
+
+        def logs(batch: Any) -> Any:
+            return np.log(np.maximum(chances(batch), 1e-300))
+
+        return Solved(made.expert.optimal, Row(method="expert", model="simulator", memory=True), logs), {}
+    with stages(0, quiet=True) as watch:
+        if method == "boosting":
+            with watch.stage("gradient boosting"):
+                found = Boosting.fit(made.train, job.seed)
+            policy = LikeliestAction(found, made.train.features, made.train.action_names)
+            solved = Solved(policy, Row(method=method, memory=True), found.log_probabilities)
+        else:
+            solved = solve(method, _study(job, made, demo.fit, demo.signs, watch), config.dsfn)
+    # Every fit clones as well, as little as can be: that is a row of its own.
+    seconds = {
+        name: took for name, took in watch.seconds.items() if (name == "behaviour cloning") <= (method == "cloning")
+    }
+    return solved, seconds
+
+
+def _study(job: Job, made: Simulated, fit: Any, signs: tuple[int, int], watch: Any) -> Study:
+    """Episodes alone: from here on no method can ask for the simulator."""
+    if job.method in ALONE:
+        fit = replace(fit, outcome=replace(fit.outcome, base=False))
+    given = made.train, made.validation, made.parameters.feature_map, np.array(signs, dtype=np.float64)
+    return Study(*given, fit.whole(made.parameters.horizon), job.seed, watch)
+
+
+def _against_truth(row: Row, made: Simulated) -> dict[str, Any]:
+    if row.weights is None:
+        return {}
+    truth = made.expert.w
+    return {
+        "weight_error": float(weight_error(row.weights, truth).max()),
+        "right_order": same_order(row.weights, truth),
+    }
+
+
+def _foreseen(solved: Solved, made: Simulated, seed: int) -> dict[str, Any]:
+    """Held-out decisions that the policy meets, and how well its account foresees them if it has one."""
+    logs: LogChances | None = solved.log_chances
+    met = accuracy(act_along(solved.policy, made.test), made.test)
+    if logs is None:
+        return {"accuracy": met}
+    judged = judged_episodes(made.test, HeldOutConfig().decisions)
+    return {"accuracy": met, "scores": judged_chances(logs(judged), judged, np.random.default_rng([seed, 3]))}
+
+
+def _elsewhere(setting: str, weights: Any, policy: Policy, benchmark: Benchmark) -> dict[str, float]:
+    """Mean discounted returns in the other simulators; weights are optimised anew there, a policy stays what it is."""
+    found, config = {}, benchmark.config
+    for world, parameters in other_simulators(config.demo.parameters).items():
+        agent = OtherSimulator(world, SETTINGS[setting].gamma).read(benchmark)
+        there = policy if weights is None else agent.policy(weights)
+        found[world] = true_returns(there, parameters, setting, config.elsewhere, config.patients_and_noise())[1]
+    return found

@@ -1,0 +1,127 @@
+"""All jobs of a benchmark, by any number of processes on one machine or many: joblib's backends are the engine.
+
+What is done has files and is not done again; what fails has its traceback in a log beside them, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Literal, TypeAlias
+
+from joblib import Parallel, delayed, parallel_config
+
+from cirl_gym.files import write_text
+from irl.benchmark.jobs import Job
+from irl.benchmark.parts import Benchmark, Task
+from irl.stages import Reporter, Stages
+
+Backend: TypeAlias = Literal["loky", "ray", "dask"]
+"""Processes of this machine, or a cluster that was started by its own means and sees the same folder."""
+BEGUN = "begun, and not ended\n"
+"""Content of the log of a task that is under way."""
+
+
+def jobs_of(settings: Sequence[str], methods: Sequence[str], seeds: int) -> list[Job]:
+    """Every combination, all of one seed before those of the next."""
+    return [Job(setting, method, seed) for seed, setting, method in itertools.product(range(seeds), settings, methods)]
+
+
+def run(benchmark: Benchmark, jobs: Sequence[Job], workers: int, backend: Backend, watch: Stages) -> dict[str, str]:
+    """Do what is missing of the jobs, and of the parts that they need.
+
+    Args:
+        benchmark: folder and settings.
+        jobs: each is done whatever becomes of the others.
+        workers: processes; -1: as many as there are processors.
+        backend: joblib's.
+        watch: shows how much is done and the time left.
+
+    Returns:
+        By name of what is not done, why.
+    """
+    missing = [job for job in jobs if not job.is_done(benchmark)]
+    parts = list(dict.fromkeys(part for job in missing for part in job.needs(benchmark.config)))
+    with engine(backend, workers):
+        with watch.stage("experts and their episodes") as report:
+            failed = carry_out(parts, benchmark, report)
+        without = {job: [part.name for part in job.needs(benchmark.config) if part.name in failed] for job in missing}
+        able = [job for job in missing if not without[job]]
+        with watch.stage("methods") as report:
+            failed |= carry_out(able, benchmark, report)
+    return failed | {job.name: f"not begun without {', '.join(lost)}" for job, lost in without.items() if lost}
+
+
+class Watched(Parallel):  # type: ignore[misc]
+    """Says how many are done whenever one is, whatever the backend."""
+
+    def __init__(self, total: int, report: Reporter) -> None:
+        super().__init__(batch_size=1)
+        self._total, self._report = total, report
+
+    def print_progress(self) -> None:
+        """Called by joblib."""
+        self._report(self.n_completed_tasks, self._total)
+
+
+def carry_out(tasks: Sequence[Task], benchmark: Benchmark, report: Reporter) -> dict[str, str]:
+    """Do what is missing of tasks that need nothing of each other; by name of those that failed, why."""
+    failed: dict[str, str] = {}
+    while left := [task for task in tasks if task.name not in failed and not task.is_done(benchmark)]:
+        try:
+            ended = Watched(len(left), report)(delayed(attempt)(task, benchmark) for task in left)
+        except BrokenProcessPool as error:
+            # A process was killed, by what it worked on or for lack of memory: all that were under way are lost.
+            killed = f"its process was killed: {type(error).__name__}"
+            ended = [(task.name, killed) for task in left if under_way(task, benchmark)]
+            if not ended:
+                raise
+        failed |= {name: error for name, error in ended if error is not None}
+    return failed
+
+
+def attempt(task: Task, benchmark: Benchmark) -> tuple[str, str | None]:
+    """Name of a task that was carried out, and what went wrong; the whole traceback is then in its log."""
+    log = benchmark.folder / f"{task.name}.log"
+    write_text(log, BEGUN)
+    try:
+        task.work(benchmark)
+    except Exception as error:  # whatever it is, the others go on
+        write_text(log, traceback.format_exc())
+        return task.name, f"{type(error).__name__}: {error}"
+    log.unlink()
+    return task.name, None
+
+
+def under_way(task: Task, benchmark: Benchmark) -> bool:
+    """Whether a task was begun by a process that did not come to its end."""
+    log = benchmark.folder / f"{task.name}.log"
+    return log.is_file() and log.read_text(encoding="utf-8") == BEGUN
+
+
+@contextmanager
+def engine(backend: Backend, workers: int) -> Iterator[None]:
+    """Joblib works inside with so many processes of a backend.
+
+    Ray and Dask take the cluster that their own settings name (``RAY_ADDRESS``, ``DASK_SCHEDULER_ADDRESS``), else one
+    of this machine.
+
+    Raises:
+        ImportError: what the backend needs is not installed.
+    """
+    with ExitStack() as open_until_the_end:
+        try:
+            if backend == "ray":
+                import_module("ray.util.joblib").register_ray()
+            elif backend == "dask":
+                named = import_module("dask").config.get("scheduler-address", None) is not None
+                own = {} if named else {"n_workers": workers if workers > 0 else None, "threads_per_worker": 1}
+                open_until_the_end.enter_context(import_module("distributed").Client(**own))
+        except ImportError as error:
+            raise ImportError(f"--backend {backend}: install cirl-gym[{backend}] ({error})") from error
+        with parallel_config(backend=backend, n_jobs=workers):
+            yield
