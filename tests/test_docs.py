@@ -89,6 +89,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.commands.compare.command", lambda given: ran.append(("compare", str(given.out))))
     monkeypatch.setattr("irl.commands.why.command", lambda given: ran.append((given.patient, given.step)))
     monkeypatch.setattr("irl.commands.baselines.command", lambda given: ran.append(("baselines", str(given.run))))
+    monkeypatch.setattr("irl.commands.benchmark.command", lambda given: ran.append(("benchmark", str(given.out))))
     monkeypatch.setattr("irl.commands.tune.search_settings", lambda given, *parts: ran.append(("tune", str(given.out))))
     monkeypatch.setattr("cirl_gym.tuning.search.read_tuned", lambda path: ("mb_h", OutcomeModelConfig()))
     lines = [line for line in commands("cirl") if len(line.split()) > 2]  # not where a command is only named
@@ -102,13 +103,14 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     assert ("drqn", "runs/expert") in ran
     assert ("diagnose", "runs/demo") in ran
     assert ("tune", "runs/tune") in ran
+    assert ("benchmark", "runs/benchmark") in ran
     assert ("ann", 3) in ran
 
 
 def test_options_named_alone_exist(capsys):
     named = set(re.findall(r"`(--[a-z-]+)", WORDS))
     shown = ""
-    for command in ("demo", "explain", "tune", "compare", "baselines"):
+    for command in ("demo", "explain", "tune", "compare", "baselines", "benchmark"):
         with pytest.raises(SystemExit) as stop:
             main([command, "--help"])
         assert stop.value.code == 0

@@ -151,9 +151,9 @@ def _together(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
         if rows:
             tables.append(Table(title, ["method", "runs", "middle", "95 % interval", "rank", "95 % interval"], rows))
     told = (
-        "The expert's is that of its own greedy policy. Middle: interquartile mean over all runs; rank: mean rank among "
-        "the methods, in the runs that all have. Intervals by a bootstrap stratified by setting, as rliable's (Agarwal "
-        "et al., NeurIPS 2021)."
+        "The expert's is that of its own greedy policy. Middle: interquartile mean over all runs; rank: mean rank "
+        "among the methods, in the runs that all have. Intervals by a bootstrap stratified by setting, as rliable's "
+        "(Agarwal et al., NeurIPS 2021)."
     )
     return (*tables, told) if tables else ()
 
@@ -219,9 +219,9 @@ def _elsewhere(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
     ]
     told = (
         "Discounted return under the true weights, mean over all runs, ± standard error: the expert's, of the policy "
-        "that is best for the true weights in each simulator, and what others are behind it. Weights that a method asks "
-        "for are optimised anew in each simulator; of cloning, boosting and others without, the policy stays what it "
-        "was. More noise: three times as much; longer: half as many steps more; weaker treatment: by a fifth."
+        "that is best for the true weights in each simulator, and what others are behind it. Weights that a method "
+        "asks for are optimised anew in each simulator; of cloning, boosting and others without, the policy stays what "
+        "it was. More noise: three times as much; longer: half as many steps more; weaker treatment: by a fifth."
     )
     shown = [row for row in rows if any(row[1:])]
     return (Table("Return minus the expert's", ["method", *values], shown), told) if len(shown) > 1 else ()
