@@ -16,7 +16,7 @@ from irl.benchmark.report import write_report
 from irl.benchmark.run import jobs_of, run
 from irl.commands.options import BenchmarkOptions
 from irl.commands.terminal import console
-from irl.report.section import show
+from irl.report.terminal import show
 from irl.result.codec import SCHEMA, plain
 from irl.result.result import installed_versions
 from irl.stages import stages
