@@ -42,7 +42,7 @@ from agents.policies.policy import (
     drawn_from_softmax,
     warn_of_lost_history,
 )
-from agents.successor.planning import Plans, Search, best_plan, plan
+from agents.successor.planning import Plans, Search, among_common, best_plan, open_actions, plan
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import Habit
@@ -60,7 +60,7 @@ from cirl_gym.outcome_models.network_files import (
 )
 from cirl_gym.outcome_models.networks import perceptron
 from cirl_gym.outcome_models.training import check_settings, seeded
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from cirl_gym.worlds.tumour import TumourWorld
 
 Source: TypeAlias = Batch | gym.Env[Any, Any] | TumourWorld | CounterfactualWorld
@@ -213,10 +213,11 @@ class SuccessorAgent:
         state_mean: Float32Array,
         state_scale: Float32Array,
         width: int = 32,
+        seldom: tuple[int, ...] = (),
     ) -> None:
         self.model, self.feature_map, self.network, self.gamma = model, feature_map, network, gamma
         self.state_mean, self.state_scale = state_mean, state_scale
-        self.width = width
+        self.width, self.seldom = width, seldom
         self.horizon = self.ahead
         """T, number of actions of a whole episode."""
 
@@ -294,7 +295,11 @@ class SuccessorAgent:
         return [plan(search, begin[piece], states[piece], w[piece]) for piece in pieces]
 
     def _search(self, width: int) -> Search:
-        return Search(self.model, self.feature_map, self.values, self.ahead, self.gamma, width)
+        return Search(self.model, self.feature_map, self.values, self.ahead, self.gamma, width, self.seldom)
+
+    def open_actions(self, states: Float32Array) -> BoolArray | None:
+        """``[.., A]`` which actions policies without mistakes choose from after states ``[.., S]``; None: from all."""
+        return open_actions(self.model, self.seldom, states)
 
     def psi(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> Float32Array:
         """Successor features ``[N, T, A, d]`` for every history and action, forbidden or not; zero on padding.
@@ -364,7 +369,7 @@ class SuccessorAgent:
         if len(rows) == n:
             return np.asarray(found.mean(axis=0))
         psi = self.network_psi(0, states, weights)
-        values = among_allowed(np.einsum("nad,nd->na", psi, weights), allowed_actions(self.model, states))
+        values = among_allowed(np.einsum("nad,nd->na", psi, weights), self.open_actions(states))
         guessed = psi[np.arange(n), values.argmax(axis=1)].astype(np.float64)
         centred = guessed[rows] - guessed[rows].mean(axis=0)
         spread = (centred**2).sum(axis=0)
@@ -376,7 +381,7 @@ class SuccessorAgent:
         gained, reach = np.zeros(w.shape), np.ones((len(w), 1))
         for t in range(self.horizon - self.ahead):
             values = np.einsum("nad,nd->na", self.planned_psi(t, states, w), w)
-            actions = among_allowed(values, allowed_actions(self.model, states)).argmax(axis=1)
+            actions = among_allowed(values, self.open_actions(states)).argmax(axis=1)
             outcome, end = foresee(self.model, states, actions)
             gained += reach * self.feature_map(outcome)
             reach *= self.gamma * (1.0 - end[:, None])
@@ -413,6 +418,7 @@ class SuccessorAgent:
             "ahead": self.ahead,
             "hidden": self.network.hidden,
             "width": self.width,
+            "seldom": self.seldom,
         }
         scales = {"state_mean": self.state_mean, "state_scale": self.state_scale}
         ranges = {"low": self.feature_map.low, "high": self.feature_map.high}
@@ -441,12 +447,13 @@ class SuccessorAgent:
             # Agents of an earlier version look ahead to the end.
             ahead = size_of(config, "ahead" if "ahead" in config else "horizon", len(arrays))
             horizon, hidden = size_of(config, "horizon"), tuple(config["hidden"])
+            seldom = tuple(range(n_actions)[action] for action in config.get("seldom", ()))
             sizes = (len(mean), len(features), n_actions, float(gamma), ahead, hidden)
             network = stored_module(lambda: StagedNetwork(*sizes), arrays)
         states = model.start(np.zeros((1, len(model.features)), dtype=np.float32)).shape[1]
         if (model.features, model.n_actions, states) != (observed, network.n_actions, len(mean)):
             raise ValueError(f"{path} was trained in another world model: its features, actions or states differ")
-        return cls(model, feature_map, network, gamma, mean, scale, width).for_episodes(horizon)
+        return cls(model, feature_map, network, gamma, mean, scale, width, seldom).for_episodes(horizon)
 
     def checked_weights(self, w: npt.ArrayLike) -> FloatArray:
         """Weights scaled to L1 norm 1 (the policy does not change; the network has seen no other scale); 0 stays 0."""
@@ -524,7 +531,8 @@ class SuccessorPolicy(ScoringPolicy):
         w = np.broadcast_to(self.w, (len(obs), self.w.shape[-1]))[order]
         psi = self.agent.planned_psi(times[order], states[order], w)
         q[order] = np.einsum("nad,nd->na", psi, w)
-        scores = np.asarray(among_allowed(q, allowed_actions(model, states)))
+        possible = self.agent.open_actions(states) if self.kappa is None else allowed_actions(model, states)
+        scores = np.asarray(among_allowed(q, possible))
         previous = np.where(begin | ~hot.any(axis=1), -1, hot.argmax(axis=1))
         if self.kappa is not None and self.habit is not None:
             scores = tempered(scores, self.kappa) + self.habit.after(previous, previous2)
@@ -535,7 +543,9 @@ class SuccessorPolicy(ScoringPolicy):
 
         What :func:`cirl_gym.data.rollout.act_along` finds step by step, by one search for all steps together.
         """
-        return np.where(batch.mask, self.agent.q(batch, self.w).argmax(axis=2), 0)
+        q = self.agent.q(batch, self.w)
+        possible = among_common(~np.isneginf(q), self.agent.seldom)
+        return np.where(batch.mask, among_allowed(q, possible).argmax(axis=2), 0)
 
     def draw(self, scores: FloatArray) -> IntArray:
         """Actions ``[n]`` drawn from softmax(kappa Q), or softmax(b + kappa Q); without kappa those of largest Q."""

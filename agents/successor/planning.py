@@ -38,6 +38,23 @@ class Search(NamedTuple):
     """Discount factor."""
     width: int
     """Plans that go on after each step, of each search; the estimate's greedy policy is always among them."""
+    seldom: tuple[int, ...] = ()
+    """Actions that plans do not go on with, unless no other is allowed: too little was seen of what they do."""
+
+
+def open_actions(model: OutcomeModel, seldom: tuple[int, ...], states: Float32Array) -> BoolArray | None:
+    """``[.., A]`` with which actions plans go on from states ``[.., S]``, at least one; None: with all."""
+    allowed = allowed_actions(model, states)
+    if not seldom:
+        return allowed
+    every = np.ones((*states.shape[:-1], model.n_actions), dtype=np.bool_)
+    return among_common(every if allowed is None else allowed, seldom)
+
+
+def among_common(allowed: BoolArray, seldom: tuple[int, ...]) -> BoolArray:
+    """``[.., A]`` those of the allowed actions that were not seldom seen, or all of them where there is no such one."""
+    common = allowed & ~np.isin(np.arange(allowed.shape[-1]), seldom)
+    return np.where(common.any(axis=-1, keepdims=True), common, allowed)
 
 
 class _Step(NamedTuple):
@@ -95,8 +112,9 @@ class Plans(NamedTuple):
 def plan(search: Search, t: int | IntArray, states: Float32Array, w: FloatArray) -> Plans:
     """The best plan found that begins with a, for every action a: psi(h_t, a; w).
 
-    Where the model's world forbids actions, plans go on by allowed ones only; the first action is whatever is asked
-    for, forbidden or not. Histories of several times are searched together, those of later times joining in.
+    Where the model's world forbids actions, plans go on by allowed ones only, and by none that was seldom seen; the
+    first action is whatever is asked for, forbidden or not. Histories of several times are searched together, those of
+    later times joining in.
 
     Args:
         search: how; its width is that of each row and first action.
@@ -117,7 +135,7 @@ def best_plan(search: Search, t: int, states: Float32Array, w: FloatArray) -> Fl
 
     All first actions share one search, so that it costs 1 / A of :func:`plan` and fewer plans of each go on.
     """
-    allowed = allowed_actions(search.model, states)
+    allowed = open_actions(search.model, search.seldom, states)
     values = among_allowed(search.estimate(t, states[:, None], w)[:, 0], allowed)
     # What the estimate takes for best comes first, and so is followed by its greedy policy.
     first: IntArray = np.argsort(-values, axis=1, kind="stable")
@@ -158,7 +176,7 @@ def _further(search: Search, t: int, beam: _Beam, w: FloatArray) -> tuple[_Beam,
     n_actions = values.shape[-1]
     promise = beam.reach[..., None] * values.reshape(*beam.score.shape, n_actions)
     promise += beam.score[..., None]
-    allowed = allowed_actions(search.model, beam.flat)
+    allowed = open_actions(search.model, search.seldom, beam.flat)
     if allowed is not None:
         promise = np.where(allowed.reshape(promise.shape), promise, -np.inf)
     promise = promise.reshape(n * searches, -1)

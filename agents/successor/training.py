@@ -16,7 +16,7 @@ import torch
 
 from agents.policies.policy import Memory, ScoringPolicy, drawn_with
 from agents.successor.agent import Source, StagedNetwork, SuccessorAgent, SuccessorConfig
-from cirl_gym.data.batch import Batch
+from cirl_gym.data.batch import Batch, seldom_taken
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights
 from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel
 from cirl_gym.data.rollout import numbered_actions, rollout
@@ -84,7 +84,8 @@ class Problem:
     weights: WeightSampler
     """Which preferences to train for."""
     histories: Batch | None = None
-    """Observed histories to learn on beside the imagined ones."""
+    """Observed histories to learn on beside the imagined ones. Actions of whose effects they tell next to nothing
+    (:func:`cirl_gym.data.batch.seldom_taken`) are in no plan but as the first action that is asked about."""
     ahead: int | None = None
     """How many actions a decision looks ahead, at most: what comes later does not count for it, and at the next step
     it is planned anew. Default: to the end of the episode, as in the paper."""
@@ -169,6 +170,7 @@ def fit_successor(
         live.mean(axis=0, dtype=np.float64).astype(np.float32),
         np.where(scale > 1e-6, scale, 1.0).astype(np.float32),
         config.width,
+        () if problem.histories is None else seldom_taken(problem.histories),
     )
     for t in reversed(range(stages)):
         # Where plans end before the episode does, a stage is met that much later too.

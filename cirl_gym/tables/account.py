@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cirl_gym.data.batch import RARE_GROUPS, RARE_TIMES
 from cirl_gym.data.outcomes import before
 from cirl_gym.tables.columns import TableColumns
 from cirl_gym.tables.episodes import FeatureCounts, StepTimes
 from cirl_gym.tables.sheet import listed
 
-RARE_TIMES, RARE_GROUPS, RARE_SHARE = 30, 10, 0.01
-"""An action that was taken fewer times, by fewer patients, or in a smaller share of decisions, is rare: what is said of
-it is chance, or its value a slip of the pen."""
+RARE_SHARE = 0.01
+"""An action that is a smaller share of the decisions, or was taken seldom, may be a slip of the pen."""
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ def by_plan(estimate):
     return every
 
 
-def search(rows, w, gamma, width, estimate=nothing, t=0, model=None, horizon=HORIZON):
-    return plan(Search(model or KnownModel(), PHI, by_plan(estimate), horizon, gamma, width), t, rows, w).psi
+def search(rows, w, gamma, width, estimate=nothing, t=0, model=None, horizon=HORIZON, seldom=()):
+    return plan(Search(model or KnownModel(), PHI, by_plan(estimate), horizon, gamma, width, seldom), t, rows, w).psi
 
 
 def test_by_hand():
@@ -70,6 +70,22 @@ def test_by_hand():
     psi = search(np.array([[1, 0, 0]], dtype=np.float32), np.array([[0.0, 1.0]]), 0.5, 3, horizon=2)
     expected = [[0.6875, -0.09375], [-0.140625, 0.484375], [0.421875, 0.10546875]]
     np.testing.assert_array_equal(psi, [expected])
+
+
+def test_plans_do_not_go_on_with_what_was_seldom_seen_by_hand():
+    # As above, but action 1, the best of all second steps, was seldom seen. The best of the other two:
+    # after 0: 2, (2/4 + .5 * 3/4, -1/8 - .5 * 1.25/8); after 1, which is asked about all the same: 2, (0, 2/8 + .375 *
+    # 3.25/8); after 2: 2, (.375 + .25 * 2.25/4, .03125 + .25 * .625/8).
+    row, w = np.array([[1, 0, 0]], dtype=np.float32), np.array([[0.0, 1.0]])
+    expected = [[0.875, -0.203125], [0.0, 0.40234375], [0.515625, 0.05078125]]
+    np.testing.assert_array_equal(search(row, w, 0.5, 3, horizon=2, seldom=(1,)), [expected])
+    # The best of all begins with an action that was seen, and goes on with one.
+    how = Search(KnownModel(), PHI, by_plan(nothing), 2, 0.5, 9, (1,))
+    np.testing.assert_array_equal(best_plan(how, 0, row, w), [expected[2]])
+    # Where all were seldom seen, nothing is left out.
+    np.testing.assert_array_equal(
+        search(row, w, 0.5, 3, horizon=2, seldom=(0, 1, 2)), search(row, w, 0.5, 3, horizon=2)
+    )
 
 
 def test_the_actions_of_a_plan_lead_to_its_psi():

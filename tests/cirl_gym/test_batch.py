@@ -8,9 +8,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from small_batches import batch_of
 from small_tables import stays
 
-from cirl_gym.data.batch import Batch, warn_of_actions_never_taken
+from cirl_gym.data.batch import Batch, seldom_taken, warn_of_actions_never_taken
 from cirl_gym.files import read_arrays, write_arrays
 
 
@@ -288,3 +289,20 @@ def test_an_action_that_no_episode_holds_is_warned_of() -> None:
         warn_of_actions_never_taken(stated, stated)
     one = replace(stated, actions=np.full_like(stated.actions, 2) * stated.mask)
     warn_of_actions_never_taken(stated, one)
+
+
+def test_what_was_seldom_taken_by_hand():
+    # 12 patients with 60 decisions each, 720: action 2 by 29 decisions (under 30), action 3 by 30 of 9 patients, action
+    # 4 by 30 of 10 patients; 5 never.
+    taken = np.zeros((12, 60), dtype=np.int64)
+    taken[:10, :3] = 4
+    taken[:9, 3:6], taken[:3, 6] = 3, 3
+    taken[:10, 7:9], taken[:9, 9] = 2, 2
+    taken[:, 30:] = 1
+    batch = batch_of(*taken.tolist(), n_actions=6)
+    assert [int((taken == action).sum()) for action in range(6)] == [271, 360, 29, 30, 30, 0]
+    assert seldom_taken(batch) == (2, 3, 5)
+    # One patient in two stays is one; five per cent of the decisions are enough in a small table.
+    assert seldom_taken(batch_of(*taken.tolist(), n_actions=6, groups=("a", *"abcdefghijk"))) == (2, 3, 4, 5)
+    assert seldom_taken(batch_of([0] * 19 + [1], n_actions=2)) == ()
+    assert seldom_taken(batch_of([0] * 20 + [1], n_actions=2)) == (1,)
