@@ -141,6 +141,11 @@ def test_every_page_is_linked_and_the_readme_is_short():
     assert len(PAGES["README.md"].splitlines()) <= 150
 
 
+def test_the_readme_says_which_file_must_come_from_a_trusted_source():
+    said = " ".join(PAGES["README.md"].split())
+    assert "only `expert.zip` (DRQN and RecurrentPPO) holds pickles: read one only from a source that you trust" in said
+
+
 def test_the_pictures_of_rows_and_time_are_those_that_the_script_draws(tmp_path):
     spec = importlib.util.spec_from_file_location("draw_timing", ROOT / "examples" / "draw_timing.py")
     script = importlib.util.module_from_spec(spec)

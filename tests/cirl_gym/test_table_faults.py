@@ -7,6 +7,8 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_tables import COLUMNS, put, stays
 
 from cirl_gym.tables import TableColumns, TableOptions, episodes
@@ -44,6 +46,23 @@ def test_patients_with_faults_are_left_out_counted_and_listed() -> None:
     )
     assert any(line.startswith(said) for line in report.lines())
     assert from_dataframe(good, COLUMNS, DROP)[1].left_out == ()
+
+
+FAULTS = [("x", "high"), ("bin", "noon"), ("action", ""), ("truncated", "1"), ("terminated", "maybe"), ("bin", "")]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.sampled_from(FAULTS)), max_size=4))
+def test_whatever_is_wrong_the_others_are_read_as_if_alone(faults: list) -> None:
+    """Of ten stays some of the first six have faults, in one of their rows but the last."""
+    frame = good = stays(*[4] * 10)
+    for stay, step, (column, cell) in faults:
+        frame = put(frame, 2 + 5 * stay + step, column, cell)
+    bad = sorted({f"{stay:03d}" for stay, _, _ in faults})
+    batch, report = from_dataframe(frame, COLUMNS, DROP)
+    assert batch == from_dataframe(good[~good["stay_id"].isin(bad)], COLUMNS)[0]
+    assert report.left_out == tuple(bad)
+    assert (report.rows.read, report.rows.bad, report.rows.used) == (50, 5 * len(bad), 50 - 5 * len(bad))
 
 
 def test_all_stays_of_a_patient_go_and_lines_keep_their_names() -> None:
