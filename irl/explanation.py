@@ -8,7 +8,8 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -34,6 +35,7 @@ from irl.report.drawing import WIDTH, imagine
 from irl.report.notebook import notebook
 from irl.report.plots import plot_course, plot_radar, plot_weights, unread
 from irl.report.run import report_of
+from irl.report.why import report_of_why
 from irl.result.result import Result
 from irl.run import Run
 from irl.stored_stages import remove
@@ -142,8 +144,9 @@ class Explanation:
         return plot_course(imagine(self.run.model, batch, outcomes=[feature], decision=(row, at)), ax or _axes(3.4))
 
     def why(self, patient: str, step: int) -> Why:
-        """Why a decision of a held-out patient was made (:meth:`irl.run.Run.why`)."""
-        return self.run.why(str(patient), step)
+        """Why a decision of a held-out patient was made (:meth:`irl.run.Run.why`); a notebook shows it in words."""
+        found = self.run.why(str(patient), step)
+        return replace(found, notebook=partial(notebook, report_of_why(self.result, found), "why"))
 
     def report(self, path: str | Path) -> Path:
         """Write the page, a file that needs no other and no network; returns its path."""

@@ -12,8 +12,8 @@ for the mean and for some draws; those of courses are the scatter of what is obs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,8 @@ class Why:
     """``[K']`` actions that were taken from this decision on, K' <= K."""
     followed: FloatArray
     """``[K', F]`` what was observed after each."""
+    notebook: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    """How a notebook shows it; None: by its numbers."""
 
     def __post_init__(self) -> None:
         n, d, f, k = len(self.actions), len(self.outcomes), len(self.features), self.courses.shape[1]
@@ -106,6 +108,9 @@ class Why:
         told = self.log_chances - self.log_chances[self.reference]
         if np.abs(told - self.log_odds)[self.allowed].max() > _EXACT:
             raise ValueError("Why: contributions and habit do not add up to the log-odds")
+
+    def _repr_html_(self) -> str | None:
+        return None if self.notebook is None else self.notebook()
 
     @property
     def taken(self) -> int:

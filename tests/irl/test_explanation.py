@@ -218,7 +218,10 @@ class TestWhatItSays:
             row = table.loc[name]
             assert (row["weight lower 90%"], row["weight upper 90%"]) == result.intervals[name]
             assert (row["equally well lower"], row["equally well upper"]) == result.identified_set.ranges[name]
-        assert found.why(found.run.test.ids[0], 0) is not None
+        one = found.why(found.run.test.ids[0], 0)
+        assert f"<h3>Why this decision: {one.episode}, step 0." in one._repr_html_()
+        assert "<table>" in one._repr_html_()
+        assert "notebook" not in repr(one)
 
     def test_what_is_no_finding_says_why_in_the_words_of_the_terminal(self, monkeypatch, saved):
         explanation = irl.load(saved)
