@@ -22,7 +22,7 @@ BETWEEN = 2
 """Blanks between columns."""
 NAME = 16
 """Characters to which the names of rows are broken at the least."""
-RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+RULE, PLUS_MINUS = "\N{BOX DRAWINGS LIGHT HORIZONTAL}", "\N{PLUS-MINUS SIGN}"
 
 
 def show(report: Report, console: Console) -> None:
@@ -51,6 +51,8 @@ def show(report: Report, console: Console) -> None:
 def show_table(table: Table, console: Console) -> None:
     """Write a table under its title: as a table where it fits, else row by row, which is said."""
     cells = [[_glued(cell) for cell in row] for row in (table.head, *table.rows)]
+    if console.options.ascii_only:  # three characters where there is no sign: what is measured is what is shown
+        cells = [[cell.replace(PLUS_MINUS, "+/-") for cell in row] for row in cells]
     widths = column_widths(cells, console.width)
     if widths is None:
         _show_rows(table.title, cells, console)
@@ -102,7 +104,7 @@ def _glued(text: str) -> str:
     """Printable, with no number apart from its sign, its unit or the other end of its interval."""
     text = escaped(text).replace("\t", " ")
     text = re.sub(r"(?<=[\d.%]) to (?=[(+.\d\-\N{MINUS SIGN}])", f"{NO_BREAK}to{NO_BREAK}", text)
-    return re.sub(r"(?<=\d) (?=%)|(?<=\N{PLUS-MINUS SIGN}) ", NO_BREAK, text)
+    return re.sub(rf"(?<=\d) (?=%)|(?<={PLUS_MINUS}) ", NO_BREAK, text)
 
 
 def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:

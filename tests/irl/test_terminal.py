@@ -59,7 +59,7 @@ def test_names_are_shown_and_do_nothing(encoding):
     text = printed(encoding, 200)
     assert text.count(SHOWN) == 7
     assert "\x1b" not in text
-    assert "-0.3 " + ("+/-" if encoding == "ascii" else "\N{PLUS-MINUS SIGN}") + " 0.1" in text
+    assert "-0.3 " + ("\N{PLUS-MINUS SIGN}" if encoding == "utf-8" else "+/-") + " 0.1" in text
 
 
 NUMBERS = [
@@ -91,6 +91,16 @@ def test_no_number_of_a_table_is_cut_on_any_terminal(table, width):
     told = re.sub(r"lines of \d+ characters", "", " ".join(stream.getvalue().split()))
     cells = " ".join(cell for row in rows for cell in row[1:])
     assert Counter(re.findall(r"\S*\d\S*", told)) == Counter(re.findall(r"\S*\d\S*", cells))
+
+
+def test_columns_are_as_wide_as_what_is_shown_in_them():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    table = Table("of", ["name", "gain"], [["a", "8.8 \N{PLUS-MINUS SIGN} 4.3"], ["b", "2"]])
+    show_table(table, Console(file=Steady(stream), width=80))  # type: ignore[arg-type]
+    stream.flush()
+    assert stream.buffer.getvalue().decode() == (  # type: ignore[attr-defined]
+        "of\nname         gain\n-----------------\na     8.8 +/- 4.3\nb               2\n\n"
+    )
 
 
 def test_a_wide_table_gives_way_head_first_then_intervals_then_names():
