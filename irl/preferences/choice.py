@@ -14,6 +14,7 @@ that an action changes by little of their range, are hardly held back.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -26,16 +27,12 @@ KAPPA = 100.0
 """Prior median of kappa: with it an outcome's difference of a hundredth of its range makes a logit of 1."""
 HABIT = 2.5
 """Prior standard deviation of a habit's logit."""
-MANY = 100
-"""Coordinates beyond which the peak is first sought along fixed plans."""
 _DRAWN, _WIDER = 200, 1.5
 """Draws of theta, so many times as wide as where it is likely, under which plans must be best to stay ..."""
 _OFTEN, _MOST = 0.02, 6
 """... how often, and how many stay at most."""
 _CELLS = 2000
 """Values looked at in one go, so that the products of all thetas stay small."""
-_NEAR, _ROUNDS = 1e-7, 5
-"""Relative precision of the search for a peak along fixed plans, and how often the plans are chosen anew at most."""
 _LARGEST = 12.0
 """Of the logarithm of a component of theta of known sign, in units of its scale: nothing is larger, and what is tried
 beyond falls off at once."""
@@ -75,6 +72,17 @@ class Decisions:
             forbidden=None if pool.batch.allowed is None else ~pool.batch.allowed[mask].T,
         )
 
+    def take(self, rows: IntArray) -> Decisions:
+        """Some of the decisions, or all in another order."""
+        return replace(
+            self,
+            psi=np.ascontiguousarray(self.psi[..., rows]),
+            taken=self.taken[rows],
+            levels=self.levels[rows],
+            group=self.group[rows],
+            forbidden=None if self.forbidden is None else self.forbidden[:, rows],
+        )
+
     def values(self, theta: FloatArray) -> tuple[Float32Array, IntArray]:
         """Best values ``[A, R]`` under theta ``[d]``, and which plan each is of."""
         d, plans, n_actions, rows = self.psi.shape
@@ -93,11 +101,11 @@ class Decisions:
         chosen = self.psi.reshape(d, plans * cells).take(which.ravel() * cells + np.arange(cells), axis=1)
         return np.asarray(chosen.reshape(d, n_actions, rows))
 
-    def relevant(self, thetas: FloatArray) -> Decisions:
+    def relevant(self, thetas: FloatArray, most: int = _MOST) -> Decisions:
         """The same with the few plans alone that matter under thetas ``[M, d]``, chosen for every value apart.
 
-        A plan stays where it is the best under :data:`_OFTEN` of the thetas, at most :data:`_MOST` of each value, those
-        that are so most often; where there are fewer than elsewhere the first is repeated.
+        A plan stays where it is the best under :data:`_OFTEN` of the thetas, at most ``most`` of each value, those that
+        are so most often; where there are fewer than elsewhere the first is repeated.
         """
         d, plans, n_actions, rows = self.psi.shape
         cells = n_actions * rows
@@ -110,11 +118,51 @@ class Decisions:
             here = np.arange(first, first + best.shape[1])
             for one in best:
                 wins[one, here] += 1
-        order = np.argsort(-wins, axis=0, kind="stable")[:_MOST]
+        order = np.argsort(-wins, axis=0, kind="stable")[:most]
         often = np.take_along_axis(wins, order, axis=0) >= _OFTEN * len(thetas)
         order = np.where(often, order, order[:1])[: max(int(often.sum(axis=0).max()), 1)]
         psi = np.take_along_axis(self.psi.reshape(d, plans, cells), order[None], axis=1)
         return replace(self, psi=np.ascontiguousarray(psi.reshape(d, len(order), n_actions, rows)))
+
+
+class ThetaPrior:
+    """Log prior density of theta, but for a constant, in coordinates ``[d]``: theta / scale, or the logarithm of its
+    size where the sign is known (so that the density is one of that logarithm).
+
+    Args:
+        signs: ``[d]`` of -1, 0 (free) and 1.
+    """
+
+    def __init__(self, signs: FloatArray) -> None:
+        self.signs, self.free, self.d = signs, signs == 0, len(signs)
+        self.scale = KAPPA * (2 ** (1 / self.d) - 1)
+
+    def theta(self, x: FloatArray) -> FloatArray:
+        """``[.., d]`` theta at coordinates ``[.., d]``."""
+        size = np.exp(np.minimum(x, _LARGEST))
+        return np.asarray(self.scale * np.where(self.free, x, self.signs * size))
+
+    def step(self, x: FloatArray) -> FloatArray:
+        """``[.., d]`` by how much theta changes with its coordinates."""
+        return np.asarray(np.where(self.free, self.scale, self.theta(x)))
+
+    def __call__(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log densities ``[..]`` and their gradients ``[.., d]``."""
+        size = np.abs(self.theta(x)) / self.scale
+        beyond = np.where(self.free, 0.0, np.maximum(x - _LARGEST, 0.0))
+        total = size.sum(axis=-1, keepdims=True)
+        known = np.where(self.free, 0.0, x)
+        found = known.sum(axis=-1) - (self.d + 1) * np.log1p(total[..., 0]) - (beyond**2).sum(axis=-1)
+        rate = (self.d + 1) / (1 + total)
+        slope = np.where(self.free, -rate * np.sign(x), 1.0 - rate * size * (x < _LARGEST) - 2 * beyond)
+        return np.asarray(found), np.asarray(slope)
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        """``[d]`` that of a normal density of about its width at coordinates ``[d]``."""
+        size = np.abs(self.theta(x)) / self.scale
+        rate = (self.d + 1) / (1 + size.sum())
+        # Laplace's density of that rate has variance 2 / rate^2; by the logarithm of a size its curvature is rate size.
+        return np.asarray(np.where(self.free, rate**2 / 2, rate * size))
 
 
 class Density:
@@ -130,10 +178,8 @@ class Density:
     """
 
     def __init__(self, decisions: Decisions, signs: FloatArray, power: float = 1.0) -> None:
-        self.decisions, self.signs, self.power = decisions, signs, power
+        self.decisions, self.prior, self.power = decisions, ThetaPrior(signs), power
         self.d, n_actions = len(signs), decisions.psi.shape[2]
-        self.scale = KAPPA * (2 ** (1 / self.d) - 1)
-        self._free = signs == 0
         self._rows = np.arange(len(decisions.taken))
         self._in_level = np.zeros((decisions.n_levels, len(self._rows)))
         for column in decisions.levels.T:
@@ -144,14 +190,16 @@ class Density:
 
     def theta(self, x: FloatArray) -> FloatArray:
         """``[.., d]`` theta at coordinates ``[.., n]``."""
-        own = x[..., : self.d]
-        size = np.exp(np.minimum(own, _LARGEST))
-        return np.asarray(self.scale * np.where(self._free, own, self.signs * size))
+        return self.prior.theta(x[..., : self.d])
 
     def logits(self, x: FloatArray) -> FloatArray:
         """``[.., C, A]`` logits of habits at coordinates ``[.., n]``, of mean 0 in each level."""
         contrasts = x[..., self.d :].reshape(*x.shape[:-1], self.decisions.n_levels, self._contrasts.shape[1])
         return np.asarray(contrasts @ self._contrasts.T)
+
+    def drawn(self, x: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Theta ``[M, d]`` and logits ``[M, C, A]`` at coordinates ``[M, n]``; nothing is drawn beside them."""
+        return self.theta(x), self.logits(x)
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """Log density, but for a constant, and its gradient ``[n]``."""
@@ -160,16 +208,12 @@ class Density:
         by_theta = self.decisions.along(which).reshape(self.d, -1) @ short.ravel()
         by_habit = self._in_level @ short.T @ self._contrasts
         own, contrasts = x[: self.d], x[self.d :]
-        size = np.abs(self.theta(x)) / self.scale
+        prior, outward = self.prior(own)
         likelihood = log_chances[self.decisions.taken, self._rows].sum()
-        prior = own[~self._free].sum() - (self.d + 1) * np.log1p(size.sum()) - (contrasts**2).sum() / (2 * HABIT**2)
-        beyond = np.where(self._free, 0.0, np.maximum(own - _LARGEST, 0.0))
-        prior -= (beyond**2).sum()
-        slope = np.concatenate([self._step(x) * by_theta, by_habit.ravel()])
-        rate = (self.d + 1) / (1 + size.sum())
-        inward = np.where(self._free, rate * np.sign(own), rate * size * (own < _LARGEST) - 1.0 + 2 * beyond)
-        down = np.concatenate([inward, contrasts / HABIT**2])
-        return float(self.power * likelihood + prior), self.power * slope - down
+        slope = np.concatenate([self.prior.step(own) * by_theta, by_habit.ravel()])
+        of_prior = np.concatenate([outward, -contrasts / HABIT**2])
+        density = self.power * likelihood + prior - (contrasts**2).sum() / (2 * HABIT**2)
+        return float(density), self.power * slope + of_prior
 
     def many(self, x: FloatArray) -> FloatArray:
         """``[M]`` log densities at coordinates ``[M, n]``, in one matrix product."""
@@ -184,17 +228,14 @@ class Density:
             scores[:, decisions.forbidden] = -np.inf
         scores = scores - scores.max(axis=1, keepdims=True)
         likelihood = scores[:, decisions.taken, self._rows] - np.log(np.exp(scores).sum(axis=1))
-        own, size = x[:, : self.d], np.abs(theta) / self.scale
-        prior = own[:, ~self._free].sum(axis=1) - (self.d + 1) * np.log1p(size.sum(axis=1))
-        prior -= (np.maximum(own[:, ~self._free] - _LARGEST, 0.0) ** 2).sum(axis=1)
-        prior -= (x[:, self.d :] ** 2).sum(axis=1) / (2 * HABIT**2)
+        prior = self.prior(x[:, : self.d])[0] - (x[:, self.d :] ** 2).sum(axis=1) / (2 * HABIT**2)
         return np.asarray(self.power * likelihood.sum(axis=1, dtype=np.float64) + prior)
 
     def information(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Fisher's information ``[n, n]`` of all decisions, and the patients' scores ``[G, n]``, both of power 1."""
         log_chances, which = self._chances(x)
         chances, short, d = np.exp(log_chances), self._short(log_chances), self.d
-        psi = self._step(x)[:, None, None] * self.decisions.along(which)  # [d, A, R]
+        psi = self.prior.step(x[:d])[:, None, None] * self.decisions.along(which)  # [d, A, R]
         centred = psi - np.einsum("ar,dar->dr", chances, psi)[:, None]
         weighted = centred * chances
         information = np.zeros((self.n, self.n))
@@ -211,46 +252,22 @@ class Density:
         owner = (np.ones(len(self._rows)), (self.decisions.group, self._rows))
         return information, np.asarray(csr_array(owner) @ rows.T)
 
-    def peak(self, start: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    def peak(self) -> tuple[FloatArray, FloatArray]:
         """The most likely coordinates ``[n]``, and the covariance ``[n, n]`` of the density around them.
 
-        They are sought from a ``start`` ``[n]``; default: weak preferences and no habits.
+        They are sought from weak preferences and no habits.
         """
-        if start is None:
-            start = np.zeros(self.n)
-            start[: self.d] = np.where(self._free, 0.1, -1.0)
-            if self.n > MANY:
-                start = self._along_fixed_plans(start)
+        start = np.zeros(self.n)
+        start[: self.d] = np.where(self.prior.free, 0.1, -1.0)
         found = minimize(self._downward, start, jac=True, method="L-BFGS-B", options={"maxiter": 200})
         information, _ = self.information(found.x)
-        size = np.abs(self.theta(found.x)) / self.scale
-        rate = (self.d + 1) / (1 + size.sum())
-        # Laplace's density of that rate has variance 2 / rate^2; by the logarithm of a size its curvature is rate size.
-        own = np.where(self._free, rate**2 / 2, rate * size)
-        prior = np.concatenate([own, np.full(self.n - self.d, HABIT**-2)])
+        prior = np.concatenate([self.prior.curvature(found.x[: self.d]), np.full(self.n - self.d, HABIT**-2)])
         return np.asarray(found.x), np.asarray(np.linalg.inv(self.power * information + np.diag(prior)))
 
     def pruned(self, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator) -> Density:
         """The same density with the plans alone that matter around its peak."""
-        around = rng.multivariate_normal(peak, _WIDER**2 * covariance, size=_DRAWN, method="cholesky")
-        return Density(self.decisions.relevant(self.theta(around)), self.signs, self.power)
-
-    def _along_fixed_plans(self, x: FloatArray) -> FloatArray:
-        """Coordinates ``[n]`` near a peak: of a density that follows the plans best so far, which are chosen anew.
-
-        It costs a small part of one that asks for the best of all plans at every step.
-        """
-        best, reached = x, -np.inf
-        for _ in range(_ROUNDS):
-            value = self(x)[0]
-            if value <= reached + abs(value) * _NEAR:
-                break
-            best, reached = x, value
-            chosen = self.decisions.along(self.decisions.values(self.theta(x))[1])
-            fixed = Density(replace(self.decisions, psi=chosen[:, None]), self.signs, self.power)
-            found = minimize(fixed._downward, x, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": _NEAR})
-            x = np.asarray(found.x)
-        return best
+        thetas = self.theta(around(peak, covariance, rng))
+        return Density(self.decisions.relevant(thetas), self.prior.signs, self.power)
 
     def _between(self, chances: FloatArray) -> FloatArray:
         """``[C, A, C, A]`` sums over decisions of the covariance of what is taken, by the levels that meet in it."""
@@ -286,16 +303,27 @@ class Density:
         short[self.decisions.taken, self._rows] += 1.0
         return short
 
-    def _step(self, x: FloatArray) -> FloatArray:
-        """``[d]`` by how much theta changes with its coordinates."""
-        return np.asarray(np.where(self._free, self.scale, self.theta(x)))
-
     def _downward(self, x: FloatArray) -> tuple[float, FloatArray]:
         density, slope = self(x)
         return -density, -slope
 
 
-def patients_power(density: Density, peak: FloatArray) -> float:
+def around(peak: FloatArray, covariance: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Coordinates ``[M, n]`` drawn around a peak, wider than its covariance."""
+    return rng.multivariate_normal(peak, _WIDER**2 * covariance, size=_DRAWN, method="cholesky")
+
+
+class Informed(Protocol):
+    """A density that says how much is known."""
+
+    prior: ThetaPrior
+
+    def information(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Fisher's information ``[n, n]``, theta's coordinates first, and the patients' scores ``[G, n]``."""
+        ...
+
+
+def patients_power(density: Informed, peak: FloatArray) -> float:
     """What power of the likelihood makes intervals that take patients, not decisions, as the unit: 1 or less.
 
     Decisions of one patient depend on each other, and the likelihood of all as if they did not is too sure. Around its
@@ -304,7 +332,7 @@ def patients_power(density: Density, peak: FloatArray) -> float:
     magnitude adjustment of composite likelihoods; Pauli, Racugno and Ventura 2011).
     """
     information, scores = density.information(peak)
-    groups, d = len(scores), density.d
+    groups, d = len(scores), density.prior.d
     if groups < 2:
         return 1.0
     # What the decisions say nothing of has no ratio; a share of the rest keeps the inverse finite.

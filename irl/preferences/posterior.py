@@ -16,9 +16,10 @@ from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import checked_signs, normalised
 from cirl_gym.data.habits import Contexts, Habit
 from cirl_gym.types import FloatArray
-from irl.preferences.choice import MANY, Decisions, Density, patients_power
+from irl.preferences.choice import Decisions, Density, patients_power
 from irl.preferences.likelihood import PlanPool
-from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, gradient_chains
+from irl.preferences.marginal import Marginal
+from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, independent_chains
 
 TAILS = np.array([0.05, 0.5, 0.95])
 MOST = 4000
@@ -148,17 +149,16 @@ def sample_posterior(
         ValueError: the signs are not d of -1, 0 and 1.
     """
     density, peak, covariance = prepared(pool, signs)
-    density = density.pruned(peak, covariance, rng)
-    sample = ensemble_chains if density.n <= FEW else gradient_chains
-    chains = sample(density, peak, covariance, rng, draws)
+    if isinstance(density, Marginal):
+        density = density.pruned(peak, covariance, rng)
+        chains = independent_chains(density, peak, covariance, rng, draws)
+    else:
+        density = density.pruned(peak, covariance, rng)
+        chains = ensemble_chains(density, peak, covariance, rng, draws)
     every = chains.reshape(-1, density.n)
-    shown = every[evenly_spaced_rows(len(every), MOST)]
-    return PosteriorResult(
-        theta=density.theta(shown),
-        logits=density.logits(shown),
-        contexts=pool.contexts,
-        sampler=SamplerReport(*convergence(density.theta(chains)), density.power),
-    )
+    drawn = density.drawn(every[evenly_spaced_rows(len(every), MOST)], rng)
+    report = SamplerReport(*convergence(density.theta(chains)), density.power)
+    return PosteriorResult(*drawn, pool.contexts, report)
 
 
 def further_posterior(
@@ -168,8 +168,7 @@ def further_posterior(
 
     In many coordinates, most of which are logits of habits, the density is close to normal, and a sample takes long.
     """
-    coordinates = pool.psi.shape[-1] + pool.contexts.size * (pool.batch.n_actions - 1)
-    if coordinates <= FEW:
+    if _coordinates(pool) <= FEW:
         return sample_posterior(pool, signs, rng, draws)
     return normal_posterior(pool, signs, MOST, rng)
 
@@ -181,21 +180,28 @@ def normal_posterior(pool: PlanPool, signs: npt.ArrayLike, draws: int, rng: np.r
         ValueError: the signs are not d of -1, 0 and 1.
     """
     density, peak, covariance = prepared(pool, signs)
-    drawn = rng.multivariate_normal(peak, covariance, size=draws, method="cholesky")
-    theta, report = density.theta(drawn), np.ones(density.d + 1)
-    logits = density.logits(drawn)
-    return PosteriorResult(theta, logits, pool.contexts, SamplerReport(report, draws * report, density.power))
+    drawn = density.drawn(rng.multivariate_normal(peak, covariance, size=draws, method="cholesky"), rng)
+    report = np.ones(pool.psi.shape[-1] + 1)
+    return PosteriorResult(*drawn, pool.contexts, SamplerReport(report, draws * report, density.power))
 
 
-def prepared(pool: PlanPool, signs: npt.ArrayLike) -> tuple[Density, FloatArray, FloatArray]:
-    """The density with the power that patients ask for, its peak ``[n]`` and the covariance ``[n, n]`` around it."""
+def prepared(pool: PlanPool, signs: npt.ArrayLike) -> tuple[Density | Marginal, FloatArray, FloatArray]:
+    """The density with the power that patients ask for, its peak ``[n]`` and the covariance ``[n, n]`` around it.
+
+    Beyond :data:`irl.preferences.samplers.FEW` coordinates it is that of theta alone.
+    """
     allowed = checked_signs(signs)
     if len(allowed) != pool.psi.shape[-1]:
         raise ValueError(f"signs must be {pool.psi.shape[-1]} numbers, got {len(allowed)}")
-    density = Density(Decisions.of(pool), allowed)
+    density = (Density if _coordinates(pool) <= FEW else Marginal)(Decisions.of(pool), allowed)
     peak, _ = density.peak()
     density.power = patients_power(density, peak)
-    return density, *density.peak(peak if density.n > MANY else None)
+    return density, *density.peak()
+
+
+def _coordinates(pool: PlanPool) -> int:
+    """Of theta, and of the logits of habits."""
+    return int(pool.psi.shape[-1] + pool.contexts.size * (pool.batch.n_actions - 1))
 
 
 def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorResult]) -> PosteriorResult:

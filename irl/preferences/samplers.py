@@ -1,10 +1,10 @@
 """Two samplers of a posterior density, by how many coordinates it has, and how far their draws have converged.
 
 Where all patients' best plans change at the same weights the density has kinks. In few coordinates an ensemble of
-walkers that needs no gradient (emcee's differential evolution; ter Braak 2006, Nelson et al. 2014) is much
-the faster, since one matrix product serves all walkers; in many, as with a habit of 25 actions, only the no-U-turn
-sampler moves (mici; Hoffman and Gelman 2014, in the multinomial form of Betancourt 2017). Both go on until R-hat and
-bulk effective sizes (Vehtari et al. 2021) are good enough, or until they have run long.
+walkers that needs no gradient (emcee's differential evolution; ter Braak 2006, Nelson et al. 2014) is much the faster;
+in many, as with a habit of 25 actions, the logits are integrated out, and walkers jump to independent places. One
+matrix product serves all walkers. Both go on until R-hat and bulk effective sizes (Vehtari et al. 2021) are good
+enough, or until they have run long.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from cirl_gym.types import FloatArray
 from irl.preferences.choice import Density
+from irl.preferences.marginal import Marginal
 
 FEW = 40
 """Coordinates up to which an ensemble of walkers is used."""
@@ -22,12 +23,18 @@ R_HAT, EFFECTIVE = 1.01, 400.0
 """Chains have converged where no R-hat is above and no bulk effective size below."""
 DRAWS = 1600
 """Of each chain, at most; they come in blocks until there are enough."""
-_CHAINS, _WARM_UP, _BLOCK = 4, 100, 100
+_CHAINS, _BLOCK = 4, 100
 _WALKERS, _STEPS = 64, 5
 """Walkers at least, and an ensemble's steps for each draw of a chain: a step costs less and moves less far. Measured on
 a table of hospital stays: 64 walkers reach the effective size of 32 in half the steps and .7 of the time."""
 _OVERDISPERSED = 1.5
-_DEEPEST = 8
+_JUMPING, _JUMP, _SLIDES, _LONGER = 16, 0.75, (0.4, 1.6), 2
+"""Walkers, share of their steps that are jumps, how far they slide else, in standard deviations, and how many times as
+many draws they may make: a quarter of their places are new."""
+_LEAPING, _LEAPS, _STEP = 512, 8, 0.25
+"""Draws of the surrogate at once, steps of a leapfrog, and the length of a step where the covariance is 1."""
+_SETTLED, _APART = 50, 10
+"""Leapfrogs until the surrogate's draws are settled, and between two draws."""
 
 
 def ensemble_chains(
@@ -56,39 +63,108 @@ def ensemble_chains(
             return chains
 
 
-def gradient_chains(
-    density: Density, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator, draws: int
+def independent_chains(
+    density: Marginal, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator, draws: int
 ) -> FloatArray:
-    """Chains ``[4, draws, n]`` of coordinates, from overdispersed beginnings where the covariance is a unit matrix."""
-    import mici
+    """The same, by Metropolis steps to places that do not depend on where a walker is: of theta alone.
 
-    root = np.asarray(np.linalg.cholesky(covariance))
-    seen: dict[bytes, tuple[float, FloatArray]] = {}
+    They are drawn from the prior times a normal likelihood (:meth:`Marginal.parabola`), which costs next to nothing.
+    Most are accepted, since what is far from normal is the prior; and each is worth many small steps.
+    """
+    import emcee
 
-    def both(z: FloatArray) -> tuple[float, FloatArray]:
-        """Density and slope in whitened coordinates; the sampler asks for them apart, at one place after the other."""
-        key = z.tobytes()
-        if key not in seen:
-            seen.clear()
-            value, slope = density(peak + root @ z)
-            seen[key] = -value, -(root.T @ slope)
-        return seen[key]
+    near = Surrogate(density, peak, covariance, rng)
 
-    system = mici.systems.EuclideanMetricSystem(lambda z: both(z)[0], grad_neg_log_dens=lambda z: both(z)[1])
-    integrator = mici.integrators.LeapfrogIntegrator(system)
-    sampler = mici.samplers.DynamicMultinomialHMC(system, integrator, rng, max_tree_depth=_DEEPEST)
-    block = min(_BLOCK, draws)
-    how: dict[str, Any] = {"n_main_iter": block, "display_progress": False, "n_worker": 1}
-    begin = [_OVERDISPERSED * rng.standard_normal(density.n) for _ in range(_CHAINS)]
-    step = mici.adapters.DualAveragingStepSizeAdapter(0.8)
-    done = sampler.sample_chains(_WARM_UP, init_states=begin, adapters=[step], **how)
-    found = [np.stack(done.traces["pos"])]
+    def jump(x: FloatArray, _: np.random.RandomState) -> tuple[FloatArray, FloatArray]:
+        proposed = near.draw(len(x))
+        return proposed, near(x)[0] - near(proposed)[0]
+
+    def slide(x: FloatArray, random: np.random.RandomState) -> tuple[FloatArray, FloatArray]:
+        return near.slide(x, random.standard_normal(x.shape), random.uniform(*_SLIDES))
+
+    moves = [(emcee.moves.MHMove(jump), _JUMP), (emcee.moves.MHMove(slide), 1 - _JUMP)]
+    sampler = emcee.EnsembleSampler(_JUMPING, density.n, density.many, moves=moves, vectorize=True)
+    sampler.random_state = np.random.RandomState(rng.integers(2**32, dtype=np.uint32)).get_state()
+    state = rng.multivariate_normal(peak, _OVERDISPERSED**2 * covariance, size=_JUMPING, method="cholesky")
+    each = _JUMPING // _CHAINS
+    block, most = max(min(_BLOCK, draws) // each, 1), max(_LONGER * draws // each, 1)
+    state = sampler.run_mcmc(state, block, skip_initial_state_check=True)
+    sampler.reset()
     while True:
-        chains: FloatArray = peak + np.concatenate(found, axis=1) @ root.T
-        if len(found) * block >= draws or converged(*convergence(density.theta(chains))):
+        state = sampler.run_mcmc(state, block, skip_initial_state_check=True)
+        walked = sampler.get_chain()
+        chains: FloatArray = walked.transpose(1, 0, 2).reshape(_CHAINS, -1, density.n)
+        if len(walked) >= most or converged(*convergence(density.theta(chains))):
             return chains
-        done = sampler.sample_chains(0, init_states=done.final_states, adapters=[], **how)
-        found.append(np.stack(done.traces["pos"]))
+
+
+class Surrogate:
+    """The prior of theta times a normal likelihood, sampled by Hamiltonian dynamics (Neal 2011), all draws at once.
+
+    Args:
+        density: whose likelihood it is near the peak.
+        peak: ``[n]`` coordinates.
+        covariance: ``[n, n]`` in which a leap has about the same length in every direction.
+        rng: everything that is drawn.
+    """
+
+    def __init__(self, density: Marginal, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator) -> None:
+        self.prior, self.parabola, self.rng = density.prior, density.parabola(peak), rng
+        self.peak, self.root = peak, np.asarray(np.linalg.cholesky(covariance))
+        self._z = rng.standard_normal((_LEAPING, len(peak)))
+        self._left = np.empty((0, len(peak)))
+        self._leap(_SETTLED)
+
+    def __call__(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log densities ``[M]`` at coordinates ``[M, n]``, but for a constant, and gradients ``[M, n]``."""
+        prior, outward = self.prior(x)
+        likelihood, slope = self.parabola(self.prior.theta(x))
+        return prior + likelihood, outward + slope * self.prior.step(x)
+
+    def draw(self, many: int) -> FloatArray:
+        """Coordinates ``[many, n]``, none of them twice."""
+        while len(self._left) < many:
+            self._leap(_APART)
+            fresh = self.rng.permutation(self.peak + self._z @ self.root.T)
+            self._left = np.concatenate([self._left, fresh])
+        drawn, self._left = self._left[:many], self._left[many:]
+        return drawn
+
+    def slide(self, x: FloatArray, speed: FloatArray, far: float) -> tuple[FloatArray, FloatArray]:
+        """Where walkers at coordinates ``[M, n]`` come to by Hamiltonian dynamics, and by how much their motion slows.
+
+        Args:
+            x: where they are.
+            speed: ``[M, n]`` where the covariance is a unit matrix.
+            far: how far they go if nothing holds them, in standard deviations.
+        """
+        z: FloatArray = np.linalg.solve(self.root, (x - self.peak).T).T.astype(np.float64)
+        z, after, _ = self._flow(z, speed, far / _LEAPS)
+        return self.peak + z @ self.root.T, ((speed**2).sum(axis=1) - (after**2).sum(axis=1)) / 2
+
+    def _leap(self, times: int) -> None:
+        """Leapfrogs of all draws, each accepted by how well energy was kept."""
+        density = self._at(self._z)[0]
+        for _ in range(times):
+            speed = self.rng.standard_normal(self._z.shape)
+            to, after, reached = self._flow(self._z, speed, _STEP * self.rng.uniform(0.7, 1.3))
+            lost = density - (speed**2).sum(axis=1) / 2 - reached + (after**2).sum(axis=1) / 2
+            kept = -np.log(self.rng.random(len(to))) > lost
+            self._z, density = np.where(kept[:, None], to, self._z), np.where(kept, reached, density)
+
+    def _flow(self, z: FloatArray, speed: FloatArray, size: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Places and speeds ``[M, n]`` after a leapfrog, and densities ``[M]`` there."""
+        _, uphill = self._at(z)
+        for _ in range(_LEAPS):
+            speed = speed + size / 2 * uphill
+            z = z + size * speed
+            density, uphill = self._at(z)
+            speed = speed + size / 2 * uphill
+        return z, speed, density
+
+    def _at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        density, slope = self(self.peak + z @ self.root.T)
+        return density, slope @ self.root
 
 
 def converged(r_hat: FloatArray, effective: FloatArray) -> bool:

@@ -51,7 +51,7 @@ def somewhere(density: Density, seed: int = 0) -> np.ndarray:
 
 def likelihood(density: Density, x: np.ndarray) -> float:
     """Without the prior."""
-    return density(x)[0] - Density(density.decisions, density.signs, 0.0)(x)[0]
+    return density(x)[0] - Density(density.decisions, density.prior.signs, 0.0)(x)[0]
 
 
 def differences(values, x: np.ndarray, step: float) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_the_gradient_by_differences(signs, plans, forbid, power):
         return
     # Of the better of several plans there is a gradient on either side of a tie: as if the best were all there is.
     best = density.decisions.along(density.decisions.values(density.theta(x))[1])
-    alone = Density(replace(density.decisions, psi=best[:, None]), density.signs, power)
+    alone = Density(replace(density.decisions, psi=best[:, None]), density.prior.signs, power)
     np.testing.assert_allclose(alone(x)[1], found, rtol=1e-12)
     assert alone(x)[0] == pytest.approx(density(x)[0], abs=1e-4)
 
@@ -111,7 +111,7 @@ def test_coordinates_keep_signs_and_logits_have_mean_zero():
     assert (theta[:, 0] < 0).all()
     assert (theta[:, 1] > 0).all()
     np.testing.assert_array_equal(np.sign(theta[:, 2]), np.sign(x[:, 2]))
-    assert density.scale == pytest.approx(KAPPA * (2 ** (1 / 3) - 1))
+    assert density.prior.scale == pytest.approx(KAPPA * (2 ** (1 / 3) - 1))
     assert logits.shape == (50, 6, 3)
     np.testing.assert_allclose(logits.mean(axis=2), 0, atol=1e-12)
     # Contrasts are lengths: none of the directions is more likely beforehand.
@@ -126,7 +126,7 @@ def test_information_is_the_curvature_of_a_plain_logit_and_scores_add_up_to_the_
     x = somewhere(density, 2)
     information, scores = density.information(x)
     assert scores.shape == (4, density.n)
-    rest = Density(density.decisions, density.signs, 0.0)
+    rest = Density(density.decisions, density.prior.signs, 0.0)
     slope = density(x)[1] - rest(x)[1]
     np.testing.assert_allclose(scores.sum(axis=0), slope, atol=1e-6)
     np.testing.assert_allclose(information, information.T, atol=1e-9)

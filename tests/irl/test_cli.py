@@ -267,7 +267,7 @@ def test_a_wrong_option_of_a_table_is_named(options, message, tiny, capsys):
     assert message in refused(capsys, "explain", table, *options)
 
 
-HEAVY = ("torch", "stable_baselines3", "sb3_contrib", "emcee", "mici", "arviz_stats", "sklearn", "matplotlib", "optuna")
+HEAVY = ("torch", "stable_baselines3", "sb3_contrib", "emcee", "arviz_stats", "sklearn", "matplotlib", "optuna")
 
 
 @pytest.mark.parametrize(
