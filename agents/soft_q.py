@@ -38,10 +38,8 @@ class Histories:
     """``[N, T]`` bool, where an action was taken."""
     goes_on: Tensor
     """``[N, T]`` bool, False where the process ended with the action: nothing follows."""
-    acted_on: Tensor
-    """``[N, T]`` bool, whether the next history has an action too."""
     allowed: Tensor | None
-    """``[N, T+1, A]`` bool, what rules leave; None: everything."""
+    """``[N, T+1, A]`` bool, what rules leave, and all on padding; None: everything."""
 
     @classmethod
     def of(cls, scaler: Scaler, batch: Batch, rules: ActionRules | None = None, device: str = "cpu") -> Histories:
@@ -59,11 +57,15 @@ class Histories:
             "actions": batch.actions.copy(),
             "mask": batch.mask,
             "goes_on": batch.mask & ~(last & batch.terminated[:, None]),
-            "acted_on": batch.mask & ~last,
         }
         tensors: dict[str, Any] = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-        left = None if rules is None else torch.from_numpy(rules.allowed_along(batch)).to(device)
-        return cls(**tensors, allowed=left)
+        left = None if rules is None else rules.allowed_along(batch) | ~batch.seen[..., None]
+        return cls(**tensors, allowed=None if left is None else torch.from_numpy(left).to(device))
+
+    @property
+    def acted_on(self) -> Tensor:
+        """``[N, T]`` bool, whether the next history has an action too."""
+        return nn.functional.pad(self.mask[:, 1:], (0, 1))
 
     def take(self, episodes: Tensor) -> Histories:
         """Some of the episodes."""

@@ -243,7 +243,8 @@ def ruled(episodes: int, seed: int) -> Batch:
 @each_method
 @pytest.mark.parametrize("rules", [None, NOT_TWICE], ids=["free", "rules"])
 def test_the_same_seed_gives_the_same_bytes_and_nothing_forbidden_is_done(method, rules, tmp_path):
-    train, validation = (replace(ruled(40, seed), allowed=None) for seed in (0, 1))
+    lengths = np.random.default_rng(2).integers(1, 9, size=40)
+    train, validation = (replace(ruled(40, seed), allowed=None, lengths=lengths) for seed in (0, 1))
     for disturbance in (1, 2):
         torch.manual_seed(disturbance)
         found, _ = fitted(method, train, validation, rules)
