@@ -223,7 +223,7 @@ def test_temporal_differences_of_avril_shrink_with_their_weight(five):
     train, validation = five[0].take(np.arange(150)), five[2]
     sizes = []
     for weight in (0.0, 0.3, 1.0):
-        config = AVRILConfig(replace(LONG, training=replace(PATIENT, epochs=50)), td_weight=weight)
+        config = AVRILConfig(replace(LONG, training=replace(PATIENT, epochs=50)), 1.0, weight)
         found, history = fit_avril(train, validation, GAMMA, config, np.random.default_rng(0))
         assert history.validation[history.best_epoch] < history.validation[0] - 0.05
         histories = Histories.of(found.policy.scaler, train)

@@ -650,9 +650,9 @@ class TestRules:
             return measured(loaded, policy)
 
         monkeypatch.setattr(FinishedRun, "measured", watched)
-        found = compared(ruled_run, tmp_path)
+        found = compared(ruled_run, tmp_path, *PAPER, "avril", "iq_learn")
         assert not found.failed
-        assert [row.method for row in found.rows] == [*PAPER, "expert", *LEARNT, *HABITS]
+        assert [row.method for row in found.rows] == [*PAPER, "avril", "iq_learn", "expert", *LEARNT, *HABITS]
         acting = [row for row in found.rows if row.method not in LEARNT]
         assert len(judged) == len(acting)
         loaded = load_finished(ruled_run)
