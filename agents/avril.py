@@ -52,8 +52,8 @@ class AVRILConfig:
     network: CloningConfig = field(default_factory=lambda: CloningConfig().longer())
     """Size of either network, and their training: the size is that of behaviour cloning."""
     beta: float = 20.0
-    """Inverse temperature: how large Q, and with it the reward, must be for behaviour to be sure. By validation on 2,000
-    simulated episodes, at lambda 1: decisions' log-likelihood is -.47 with 1, -.35 with 5 and -.33 with 20."""
+    """Inverse temperature: how large Q, and with it the reward, must be for behaviour to be sure. By validation on
+    2,000 simulated episodes, at lambda 1: decisions' log-likelihood is -.47 with 1, -.35 with 5 and -.33 with 20."""
     td_weight: float = 1.0
     """lambda, 0 to 1, of the temporal differences."""
 

@@ -50,8 +50,8 @@ class IQLearnConfig:
     network: CloningConfig = field(default_factory=lambda: CloningConfig().longer())
     """Its size and training: the size is that of behaviour cloning."""
     alpha: float = 50.0
-    """Of the chi-squared penalty: the smaller, the nearer to 0 the rewards are held. Between 50 and 500 validation tells
-    no difference (2,000 simulated episodes)."""
+    """Of the chi-squared penalty: the smaller, the nearer to 0 the rewards are held. Between 50 and 500 validation
+    tells no difference (2,000 simulated episodes)."""
     form: Form = "value"
 
     def __post_init__(self) -> None:
