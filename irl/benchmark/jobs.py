@@ -27,7 +27,7 @@ from irl.benchmark.parts import (
 )
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import HeldOutConfig, accuracy, ceiling, same_order, weight_error
-from irl.checks.predictors import Boosting
+from irl.checks.predictors import HISTORY, Boosting
 from irl.pipeline import Simulated, Study
 from irl.preferences.inference import judged_episodes
 from irl.result.baselines import METHODS as OF_A_RUN
@@ -174,7 +174,7 @@ def _solved(job: Job, made: Simulated, config: BenchmarkConfig) -> tuple[Solved,
     with stages(0, quiet=True) as watch:
         if method == "boosting":
             with watch.stage("gradient boosting"):
-                found = Boosting.fit(made.train, job.seed)
+                found = Boosting.fit(made.train, job.seed, HISTORY)
             policy = LikeliestAction(found, made.train.features, made.train.action_names)
             solved = Solved(policy, Row(method=method, memory=True), found.log_probabilities)
         else:

@@ -232,8 +232,10 @@ def _there(world: str, one: Outcome) -> float | None:
 
 
 def _pooled(runs: Sequence[Mapping[int, float]]) -> str:
-    known = mean_and_interval([value for each in runs for value in each.values()])
-    return "" if known is None else f"{_number(known[0].mean, 4)}\n± {known[0].standard_error:.4f}"
+    values = [value for each in runs for value in each.values()]
+    known = mean_and_interval(values)
+    error = "" if known is None else f"\n± {known[0].standard_error:.4f}"
+    return f"{_number(float(np.mean(values)), 4)}{error}" if values else ""
 
 
 def _seconds(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:

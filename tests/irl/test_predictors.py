@@ -10,7 +10,7 @@ from small_batches import batch_of, cut_off
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.habits import action_before
-from irl.checks.predictors import REFERENCES, Boosting, LastActionTable, boosting_inputs
+from irl.checks.predictors import HISTORY, REFERENCES, Boosting, BoostingConfig, LastActionTable, boosting_inputs
 
 
 def patients(n: int = 60, steps: int = 8, seed: int = 0, n_actions: int = 3) -> Batch:
@@ -46,6 +46,26 @@ def test_what_the_trees_look_at():
     assert categories.tolist() == [False, False, False, True, True]
     ward = replace(batch, contexts=(("ward", ("A", "B")),), context_levels=np.array([[[1], [0], [1]]]))
     assert boosting_inputs(ward)[0][:, -1].tolist() == [1, 0, 1]
+
+
+def test_trees_can_look_back_further():
+    batch = batch_of([1, 0, 1, 1], d=1)  # x is 0, 1, 2, 3, 4
+    none = np.nan
+    last = [3, 1, 2, 3, 1, 0, 1]  # x, its changes since one and two steps before, the step, three actions
+    np.testing.assert_array_equal(boosting_inputs(batch, 3)[0][2:], np.array([[2, 1, 2, 2, 0, 1, none], last]))
+    with pytest.raises(ValueError, match="lags must be at least 2"):
+        BoostingConfig(lags=1)
+
+
+def test_trees_with_a_history_find_what_decided_steps_ago():
+    rng = np.random.default_rng(0)
+    first = rng.integers(2, size=200)
+    train = batch_of(*([a, *rng.integers(2, size=3), a] for a in first.tolist()))
+    chances = [Boosting.fit(train, 0, config).log_probabilities(train)[:, 4] for config in (None, HISTORY)]
+    near, far = ((found.argmax(axis=1) == first).mean() for found in chances)
+    assert (near < 0.8, far) == (True, 1.0)
+    short = batch_of([1, 0], [0, 1], [1, 1])
+    assert Boosting.fit(short, 0, HISTORY).lags == 2
 
 
 def test_trees_find_what_decides():
