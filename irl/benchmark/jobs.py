@@ -80,7 +80,7 @@ class Outcome(Document, frozen=True, kw_only=True):
     seconds: dict[str, NotNegative] = field(default_factory=dict)
     """Of every stage."""
     cpu: NotNegative = 0.0
-    """Processor seconds of the whole job, measuring included."""
+    """Processor seconds of the whole job, measuring included, and of the expert's also training and episodes."""
     code: str = ""
     """A number for the source that computed it."""
 
@@ -136,8 +136,8 @@ def outcome_of(job: Job, benchmark: Benchmark) -> Outcome:
     Raises:
         ValueError: the method cannot work with its episodes.
     """
-    began, config = time.process_time(), benchmark.config
-    made, spent = ExpertEpisodes(job.setting, job.seed).read(benchmark)
+    began, config, shared = time.process_time(), benchmark.config, ExpertEpisodes(job.setting, job.seed)
+    made, (stages_before, before) = shared.read(benchmark), shared.seconds(benchmark)
     with one_thread(), threadpool_limits(limits=1):
         solved, seconds = _solved(job, made, config)
         row = structs.replace(solved.row, seconds=sum(seconds.values()), **_against_truth(solved.row, made))
@@ -155,8 +155,8 @@ def outcome_of(job: Job, benchmark: Benchmark) -> Outcome:
             ceiling=ceiling(made.expert.probabilities(made.test), made.test) if job.method == "expert" else None,
             identified=None if solved.fit is None else (solved.fit.identified.low[0], solved.fit.identified.high[0]),
             kappa=None if solved.fit is None else solved.fit.posterior.kappa_mean,
-            seconds=dict(spent) if job.method == "expert" else seconds,
-            cpu=time.process_time() - began,
+            seconds=stages_before if job.method == "expert" else seconds,
+            cpu=time.process_time() - began + (before if job.method == "expert" else 0.0),
             code=code_digest()[:12],
         )
 

@@ -180,7 +180,7 @@ def _weights(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
     if not rows:
         return ()
     head = ["setting, method", "mean", "std. error", "lowest to highest", "largest error"]
-    told = "The weight of tumour; that of side effects is the rest to -1. Every run's is in outcomes.csv."
+    told = "Where both are negative, that of side effects is the rest to -1. Both of every run are in outcomes.csv."
     return Table("Weight of tumour over seeds (the paper's figure 3)", head, rows), told, *_held(outcomes)
 
 

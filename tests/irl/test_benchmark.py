@@ -100,7 +100,7 @@ class TestTheCommand:
     def test_what_is_said_of_the_expert_and_of_cirl(self, whole):
         found = {one.method: one for one in read_outcomes(whole)}
         benchmark = Benchmark(whole, TINY)
-        made, _ = ExpertEpisodes(SETTING, 0).read(benchmark)
+        made = ExpertEpisodes(SETTING, 0).read(benchmark)
         played = rollout(TumourWorld(made.parameters), made.expert.optimal, 40, TINY.patients_and_noise())
         earned = returns(played, made.parameters.feature_map, [-0.3, -0.7])
         assert found["expert"].row.return_ == pytest.approx(earned.mean())
