@@ -265,7 +265,7 @@ def measured_effects(study: Study, found: Fit, table: Mapping[str, Any] | None =
     phi, gamma = found.feature_map, found.agent.gamma
     stated = {one.outcome for one in study.effects} - set(phi.features)
     outcomes = (*phi.outcomes, *(read_outcome(name, phi.of) for name in phi.of if name in stated))
-    effects = action_effects(model, rows, outcomes, gamma, study.rng("drawn effects"), study.config.horizon)
+    effects = action_effects(model, rows, outcomes, gamma, study.rng("drawn effects"), study.config.length)
     names = action_labels(table, rows.action_names)
     known = dict(zip(rows.action_names, names, strict=True))
     said = [replace(one, action=known[one.action]) for one in study.effects]
