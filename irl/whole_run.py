@@ -139,6 +139,8 @@ def explain(
         OSError: the folder cannot be written to.
     """
     outcomes = config.outcomes or tuple(name for name in episodes.train.features if name not in config.columns.static)
+    if config.fit.habit == HABIT and episodes.train.n_actions > FEW_ACTIONS:
+        config = replace(config, fit=replace(config.fit, habit=(PREVIOUS,)))  # what is stored is what was done
     asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
     run, identity = Run.begin(out, asked, model), identity_of(asked, installed_versions(), episodes.splits)
     feature_map = FeatureMap.from_batch(episodes.train, outcomes)
@@ -147,8 +149,6 @@ def explain(
     # A fold needs a few patients to be judged and a few to learn from.
     folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
-    if how.habit == HABIT and everyone.n_actions > FEW_ACTIONS:
-        how = replace(how, habit=(PREVIOUS,))
     effects = stated_effects(config, feature_map, everyone)
     if config.enforce_effects:
         how = held_to(how, effects, episodes.train.features)

@@ -177,6 +177,14 @@ class TestFolders:
         page = found.report(tmp_path / "page.html")
         assert page.read_bytes() == (found.run.folder / "report.html").read_bytes()
 
+    def test_a_run_of_many_actions_is_read_with_the_habits_that_it_has(self, batch):
+        drawn = np.random.default_rng(0).integers(5, size=batch.actions.shape)
+        many = dataclasses.replace(batch, actions=np.where(batch.mask, drawn, 0), action_names=tuple("abcde"))
+        found = irl.explain(many, **ASKED, horizon=2)
+        assert found.result.config["fit"]["habit"] == ["previous"]
+        one = irl.load(found.run.folder).why(found.run.test.ids[0], 0)
+        assert one.courses.shape[:2] == (5, 2)
+
     def test_no_folder_is_left_behind(self, batch, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         with pytest.raises(ValueError, match="outcomes"):
