@@ -165,7 +165,7 @@ class AutoregressionConfig:
     strengths: tuple[float, ...] = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     """Ridge per training row, for inputs of unit variance; 0 is least squares of least norm."""
     shapes: tuple[Shape, ...] = ()
-    """Terms of each feature's law, where it is not fitted as censored; default: cross-validation chooses."""
+    """Terms of each feature's law, which is not censored where it has any; default: cross-validation chooses."""
     effects: tuple[EffectBounds, ...] = ()
     """Effects on next values, at mean levels and against the first action, that the law is held to."""
 
@@ -341,14 +341,13 @@ def fit_autoregression(train: Batch, validation: Batch, config: AutoregressionCo
     order, strength, weights, intercept = search.choose(config)
     columns = search.columns(order)
     held, censored = held_effects(config.effects, train), [UNLIMITED] * len(limits)
+    given = config.shapes or [None] * len(limits)
     for j, limit in enumerate(limits):
-        if limit.any and j not in held:
+        if limit.any and j not in held and given[j] in (None, STRAIGHT):
             weights[:, j], intercept[j], better = search.censored(j, columns, strength)
             censored[j] = limit if better else UNLIMITED
-    given = config.shapes or [None] * len(limits)
-    own = [STRAIGHT if shape and limit.any else shape for limit, shape in zip(censored, given, strict=True)]
     rivals = {j: (weights[:, j], float(intercept[j]), limit) for j, limit in enumerate(censored) if limit.any}
-    shapes = _choose_shapes(search, (train, validation), (columns, strength), own, rivals)
+    shapes = _choose_shapes(search, (train, validation), (columns, strength), given, rivals)
     censored = [limit if shape == STRAIGHT else UNLIMITED for limit, shape in zip(censored, shapes, strict=True)]
     for j, limit in enumerate(censored):
         low[j], high[j] = max(low[j], limit.low), min(high[j], limit.high)

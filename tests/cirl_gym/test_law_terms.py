@@ -135,14 +135,16 @@ def test_one_lag_that_is_known_and_shapes_that_are_given():
         fit_law(*batches, replace(ONE_LAG, shapes=(STRAIGHT,)))
 
 
-def test_features_that_stop_at_a_limit_stay_straight_even_where_terms_are_given():
+def test_features_that_stop_at_a_limit_stay_straight_unless_terms_are_given():
     train, validation = confounded(400)
     law = fit_autoregression(train, validation, AutoregressionConfig(min_order=5, max_order=5))
     assert [limit.any for limit in law.limits] == [True, True]
     assert law.law.terms is None
-    given = AutoregressionConfig(min_order=5, max_order=5, shapes=(Shape(True, "every"),) * 2)
-    same = fit_autoregression(train, validation, given)
-    np.testing.assert_array_equal(same.law.coefficients, law.law.coefficients)
+    given = AutoregressionConfig(min_order=5, max_order=5, shapes=(STRAIGHT, Shape(True, "own")))
+    other = fit_autoregression(train, validation, given)
+    assert [limit.any for limit in other.limits] == [True, False]
+    assert other.law.shapes == given.shapes
+    np.testing.assert_array_equal(other.law.coefficients[:, 0], law.law.coefficients[:, 0])
 
 
 def test_a_dose_that_halves_what_is_there_counts_for_more_than_a_pile_at_zero():
@@ -154,8 +156,10 @@ def test_a_dose_that_halves_what_is_there_counts_for_more_than_a_pile_at_zero():
     fit = fit_autoregression(batch, batch, ONE_LAG)
     assert fit.law.shapes[0].by == "own"
     assert (fit.limits[0].any, fit.low[0]) == (False, 0.0)
-    held = fit_autoregression(batch, batch, replace(ONE_LAG, shapes=(Shape(by="own"),)))
-    assert (held.limits[0].low, held.law.terms) == (0.0, None)
+    given = fit_autoregression(batch, batch, replace(ONE_LAG, shapes=fit.law.shapes))
+    np.testing.assert_array_equal(given.law.effects, fit.law.effects)
+    straight = fit_autoregression(batch, batch, replace(ONE_LAG, shapes=(STRAIGHT,)))
+    assert (straight.limits[0].low, straight.law.terms) == (0.0, None)
 
 
 def test_what_never_changes_has_no_terms_and_disturbs_none():
