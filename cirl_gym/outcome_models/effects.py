@@ -112,7 +112,11 @@ def action_effects(
         sums = discounted_sums(one, states[some], left, read, gamma)
         return following[:, 1:] - following[:, :1], (sums[1:] - sums[:1]).mean(axis=1)
 
-    every, total = asked(inner, inner.encode(rows)[n, t])
+    # Of many episodes only those that were drawn have to be read.
+    drawn, place = np.unique(n, return_inverse=True)
+    few = rows.take(drawn)
+    states = inner.encode(few)[place, t]
+    every, total = asked(inner, states)
     decisions = np.bincount(rows.actions[rows.mask], minlength=rows.n_actions)
     # What a model says of an action that nobody took is made up.
     never = (decisions[1:] == 0) | (decisions[0] == 0)
@@ -122,9 +126,9 @@ def action_effects(
     means, levels, sums = [], [], []
     for member in members:
         # A law that was drawn reads the same states.
-        states = member.encode(rows)[n, t]
+        own = member.encode(few)[place, t]
         for one in drawn_models(member, rows, -(-draws // len(members)), rng):
-            following, later = asked(one, states)
+            following, later = asked(one, own)
             means.append(following.mean(axis=0))
             levels.append([share @ following[:, :, i] for i, (_, share) in enumerate(parts)])
             sums.append(later)
@@ -137,7 +141,7 @@ def action_effects(
         plain_differences(rows, read),
         decisions,
         _by_level(every, levels, parts),
-        share_outside(inner, inner.encode(rows)[n, t][some], left, rows),
+        share_outside(inner, states[some], left, rows),
     )
 
 
