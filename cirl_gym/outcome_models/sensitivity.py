@@ -100,15 +100,17 @@ class _Regression:
     @classmethod
     def of(cls, law: LinearLaw, batch: Batch, action: int) -> _Regression:
         steps = batch.mask
-        patients = batch.owners[np.nonzero(steps)[0]]
+        episode, step = np.nonzero(steps)
+        patients = batch.owners[episode]
         rows, part = chosen_rows(patients)
         compared = np.isin(batch.actions[steps][rows], (0, action))
         rows, part = rows[compared], part[compared]
+        read, place = np.unique(episode[rows], return_inverse=True)
         d, order = law.window.n_features, law.window.order
         return cls(
             law,
             batch.features,
-            law.window.encode(batch)[:, :-1][steps][rows].astype(np.float64),
+            law.window.encode(batch.take(read))[place, step[rows]].astype(np.float64),
             np.concatenate([np.tile(np.arange(d), order), np.full(law.window.size - order * d, -1)]),
             batch.obs[:, :-1][steps][rows].astype(np.float64),
             (batch.actions[steps][rows] == action).astype(np.float64),
