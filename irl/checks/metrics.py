@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 from scipy.stats import beta
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap, normalised
 from cirl_gym.data.habits import Contexts
 from cirl_gym.data.rollout import returns, rollout
+from cirl_gym.data.rules import among_allowed
 from cirl_gym.types import BoolArray, FloatArray, IntArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.predictors import Boosting, LastActionTable
@@ -39,6 +41,8 @@ RETURN_EPISODES = 500
 ACCOUNTS = ("cirl", "habit", "last_action", "boosting", "cloning", "frequencies", "chance")
 """What foresees decisions, field by field of :class:`irl.result.result.HeldOutLikelihood`."""
 _TINY = 1e-300
+_AT_ONCE = 8
+"""Draws of one matrix product: of more the values would not fit the processor's cache."""
 
 
 def agreement(chosen: IntArray, batch: Batch) -> BoolArray:
@@ -226,11 +230,19 @@ def averaged_log_chances(pool: PlanPool, posterior: PosteriorResult, draws: int 
 
     At the posterior means alone, weights that are hardly known would be taken at their word.
     """
-    drawn = list(zip(*posterior.thinned(draws), strict=True))
-    chances = np.zeros((*pool.batch.actions.shape, pool.batch.n_actions))
-    for theta, logits in drawn:
-        chances += np.exp(pool.log_chances(theta, logits))
-    return np.asarray(np.log(np.maximum(chances / len(drawn), _TINY)))
+    assert pool.levels is not None
+    batch, (theta, logits) = pool.batch, posterior.thinned(draws)
+    live, allowed = batch.mask, None if batch.allowed is None else batch.allowed[batch.mask]
+    psi, levels = pool.psi[:, live], pool.levels[live]
+    chances, total = np.ones((*batch.actions.shape, batch.n_actions)), np.zeros((batch.n_steps, batch.n_actions))
+    for first in range(0, len(theta), _AT_ONCE):
+        own = slice(first, first + _AT_ONCE)
+        # One product for several draws: alone each takes as long as it takes to read all psi.
+        values = psi.reshape(-1, psi.shape[-1]) @ theta[own].T.astype(psi.dtype)
+        best = np.moveaxis(values.reshape(*psi.shape[:-1], -1).max(axis=0), -1, 0).astype(np.float64)
+        total += softmax(among_allowed(best, allowed) + logits[own][:, levels].sum(axis=2), axis=-1).sum(axis=0)
+    chances[live] = total / len(theta)
+    return np.asarray(np.log(np.maximum(chances, _TINY)))
 
 
 def habit_log_chances(train: Batch, batch: Batch, contexts: Contexts, rng: np.random.Generator) -> FloatArray:
