@@ -10,10 +10,10 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
-import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,6 +28,7 @@ EVERY = 60.0
 """Seconds between two states of a training that are written: so much work is lost at most."""
 LARGE, TIMES = 2**26, 20
 """What learnt numbers take is at most this many bytes, or at most so many times the file's: they hardly compress."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DIGITS = 300
 """Of a whole number at most: a longer one is no float."""
 
@@ -274,7 +275,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
 
 def escaped(text: str) -> str:
     """A text whose control characters (of a name, a path) are shown as they would be written, and do nothing."""
-    return "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def say(line: str) -> None:

@@ -158,7 +158,7 @@ class FitConfig:
 
 def quick_agent(config: SuccessorConfig) -> SuccessorConfig:
     """A smaller training; the search is as wide, since a policy whose plans fall short acts for other weights."""
-    return replace(config, episodes=1024, gradient_steps=100, batch_size=512)
+    return replace(config, episodes=1024, gradient_steps=max(config.gradient_steps // 2, 1), batch_size=512)
 
 
 @dataclass(frozen=True)

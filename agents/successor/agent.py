@@ -340,13 +340,16 @@ class SuccessorAgent:
     ) -> SuccessorPolicy:
         """Greedy policy for preferences w, or, with ``kappa``, P(a) = softmax(kappa Q(h, a)) drawn with ``seed``.
 
+        W is ``[d]``, or ``[n, d]`` where n episodes are acted in at once, each for preferences of its own.
         With a ``habit``, whose logits are b, P(a) = softmax(b + kappa Q(h, a)), and the best action is the most likely.
 
         Raises:
             ValueError: w is not possible, kappa is negative or not finite, or a habit comes without kappa or has
                 another number of actions.
         """
-        return SuccessorPolicy(self, self.checked_weights(w), kappa, np.random.default_rng(seed), habit)
+        given = np.asarray(w, dtype=np.float64)
+        weights = np.stack([self.checked_weights(one) for one in given]) if given.ndim == 2 else self.checked_weights(w)
+        return SuccessorPolicy(self, weights, kappa, np.random.default_rng(seed), habit)
 
     def mu(self, w: npt.ArrayLike, starts: Float32Array, searched: int | None = None) -> FloatArray:
         """Feature expectation ``[d]`` of the greedy policy for w (appendix C): mean of psi(h_0, greedy; w) over h_0.

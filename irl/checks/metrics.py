@@ -221,8 +221,8 @@ class HeldOutConfig:
 
 def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: HeldOutConfig) -> PlanPool:
     """Plans along held-out histories, optimal for the posterior mean and for some draws evenly spread over them."""
-    weights = [posterior.mean, *(normalised(theta) for theta in posterior.thinned(config.plans)[0])]
-    return PlanPool(batch, np.stack([psi(w, config.width) for w in weights]), posterior.contexts)
+    weights = np.stack([posterior.mean, *(normalised(theta) for theta in posterior.thinned(config.plans)[0])])
+    return PlanPool(batch, psi(weights, config.width), posterior.contexts)
 
 
 def averaged_log_chances(pool: PlanPool, posterior: PosteriorResult, draws: int = 200) -> FloatArray:

@@ -130,7 +130,7 @@ class TestValues:
         assert (agent.q(batch, np.zeros(2)) == 0).all()
         assert np.isfinite(agent.mu(np.zeros(2), batch.start)).all()
 
-    @pytest.mark.parametrize("w", [[-0.3], [-0.3, np.nan], [-0.3, -np.inf], [[-0.3, -0.7]]])
+    @pytest.mark.parametrize("w", [[-0.3], [-0.3, np.nan], [-0.3, -np.inf], [[-0.3]], [[[-0.3, -0.7]]]])
     def test_bad_weights(self, agent, batch, w):
         for use in (agent.policy, lambda w: agent.q(batch, w), lambda w: agent.mu(w, batch.start)):
             with pytest.raises(ValueError, match="2 finite numbers"):

@@ -11,7 +11,7 @@ from msgspec import structs
 from sample_result import sample_result
 from small_batches import batch_of
 
-from agents.policies.policy import ConstantPolicy
+from agents.policies.policy import ConstantPolicy, ScoringPolicy
 from irl.result.consequences import Consequences, Followed
 from irl.studies.consequences import consequences, followed, other_weights
 
@@ -23,9 +23,15 @@ def always(action: int) -> ConstantPolicy:
 @pytest.fixture(scope="module")
 def found() -> Consequences:
     """Two steps each; the best policy takes action 1 where the weight of x has more than half of all, else action 0."""
-    agent = SimpleNamespace(
-        feature_map=PHI, model=KnownModel(ends=False), horizon=2, policy=lambda w: always(int(abs(w[0]) > 0.5))
-    )
+
+    class Best(ScoringPolicy):
+        def __init__(self, w):
+            self.best = (np.abs(w[:, 0]) > 0.5).astype(int)
+
+        def act(self, observation, state, episode_start):
+            return np.eye(3)[self.best], None
+
+    agent = SimpleNamespace(feature_map=PHI, model=KnownModel(ends=False), horizon=2, policy=Best, width=8)
     train = batch_of([0], [0, 1], [0, 1, 1], n_actions=3)
     return consequences(agent, np.array([-0.25, 0.75]), always(1), always(2), train, ("a", "b", "c"))
 
