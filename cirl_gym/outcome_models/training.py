@@ -31,6 +31,9 @@ from cirl_gym.outcome_models.network_files import (
 Schedule = Literal["constant", "cosine"]
 Progress = Callable[[int, int], None]
 """Called with (epochs done, epochs planned)."""
+MOST = 10_000
+"""Episodes that a network is trained on in one epoch, at most: of more, as many are drawn anew for each epoch. What
+training needs is steps, and after every epoch it is judged."""
 _MOMENTS = "optimiser.{}/"
 
 
@@ -68,7 +71,7 @@ class TrainingConfig:
     """
 
     epochs: int = 60
-    """Largest number of passes over the training episodes."""
+    """Largest number of passes over the training episodes, or over :data:`MOST` of them."""
     batch_size: int = 256
     """Episodes per gradient step, at most."""
     fewest_steps: int = 8
@@ -261,7 +264,7 @@ class _Training:
         config, epoch = self.config, len(self.losses) + 1
         self.optimiser.param_groups[0]["lr"] = config.rate(epoch)
         batch_size = min(config.batch_size, max(self.n_episodes // config.fewest_steps, 1))
-        order = torch.randperm(self.n_episodes, generator=self.shuffler).to(config.device)
+        order = torch.randperm(self.n_episodes, generator=self.shuffler)[:MOST].to(config.device)
         batches = torch.split(order, batch_size)
         self.network.train()
         total = 0.0
@@ -278,7 +281,7 @@ class _Training:
             self.optimiser.step()
             total += value.item() * len(rows)
         validation = self._validate(epoch)
-        self.losses.append(total / self.n_episodes)
+        self.losses.append(total / len(order))
         self.validation.append(validation)
         if validation < self.validation[self.best]:
             self.best, self.best_weights = epoch, module_arrays(self.network)

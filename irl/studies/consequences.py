@@ -22,8 +22,8 @@ IMAGINED, IMAGINED_OTHERS = 200, 50
 MOST_CONSTANT, MOST_SLIDERS = 4, 6
 """Actions of which each is tried always, at most; outcomes whose weight is changed, at most: the largest."""
 _WIDTH = 16
-"""Of searches at most: beyond it hardly anything changes. In the simulator, for weights whose plans are hardest to find,
-.00006 of value a decision are lost with 16 and .00005 with 32."""
+"""Of searches at most: beyond it hardly anything changes. In the simulator, for weights whose plans are hardest to
+find, .00006 of value a decision are lost with 16 and .00005 with 32."""
 _NEAR = 0.01
 """A share so near to the one found says nothing new."""
 

@@ -110,6 +110,23 @@ def test_small_tables_take_smaller_batches_and_every_episode_once_and_the_share_
     assert sorted(row for rows in seen for row in rows) == [0, 1, 2]
 
 
+def test_an_epoch_sees_other_episodes_each_time_where_there_are_more_than_it_takes(monkeypatch):
+    monkeypatch.setattr("cirl_gym.outcome_models.training.MOST", 16)
+    network, loss, validation = line_problem()
+    seen = []
+
+    def one(rows, share):
+        seen.append(rows.tolist())
+        return loss(rows, share) * 0 + 2
+
+    found = train_network(network, one, validation, 64, TrainingConfig(epochs=2, batch_size=8), seed=0)
+    assert [len(rows) for rows in seen] == [8, 8, 8, 8]
+    first, second = ({*seen[i], *seen[i + 1]} for i in (0, 2))
+    assert len(first) == len(second) == 16
+    assert first != second
+    assert found.training == (2.0, 2.0)
+
+
 def test_a_loss_gradient_or_validation_loss_that_is_not_finite_stops_and_names_the_step():
     network, loss, validation = line_problem()
     steps = []
