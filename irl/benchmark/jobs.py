@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from msgspec import field, structs
-from threadpoolctl import threadpool_limits
 
 from cirl_gym.data.rollout import act_along
 from cirl_gym.types import Policy
@@ -35,7 +34,6 @@ from irl.result.baselines import REFERENCES, Row
 from irl.result.codec import Document, Interval, NotNegative, Numbers, Share, require
 from irl.stages import stages
 from irl.stored_stages import code_digest
-from irl.whole_run import one_thread
 
 METHODS = {
     "expert": REFERENCES["expert"],
@@ -137,28 +135,30 @@ def outcome_of(job: Job, benchmark: Benchmark) -> Outcome:
         ValueError: the method cannot work with its episodes.
     """
     began, config, shared = time.process_time(), benchmark.config, ExpertEpisodes(job.setting, job.seed)
-    made, (stages_before, before) = shared.read(benchmark), shared.seconds(benchmark)
-    with one_thread(), threadpool_limits(limits=1):
-        solved, seconds = _solved(job, made, config)
-        row = structs.replace(solved.row, seconds=sum(seconds.values()), **_against_truth(solved.row, made))
-        row = structs.replace(row, **_foreseen(solved, made, job.seed))
-        weights = made.expert.w if job.method == "expert" else row.weights if job.method in ASKING else None
-        patients, parameters = config.patients, config.demo.parameters
-        earned = true_returns(solved.policy, parameters, job.setting, patients, config.patients_and_noise())
-        return Outcome(
-            setting=job.setting,
-            seed=job.seed,
-            row=structs.replace(row, return_=earned[0]),
-            discounted=earned[1],
-            short=ExactOptimum().short(benchmark, job.setting, solved.policy),
-            elsewhere=_elsewhere(job.setting, weights, solved.policy, benchmark),
-            ceiling=ceiling(made.expert.probabilities(made.test), made.test) if job.method == "expert" else None,
-            identified=None if solved.fit is None else (solved.fit.identified.low[0], solved.fit.identified.high[0]),
-            kappa=None if solved.fit is None else solved.fit.posterior.kappa_mean,
-            seconds=stages_before if job.method == "expert" else seconds,
-            cpu=time.process_time() - began + (before if job.method == "expert" else 0.0),
-            code=code_digest()[:12],
-        )
+    made = shared.read(benchmark)
+    solved, seconds = _solved(job, made, config)
+    spent = 0.0
+    if job.method == "expert":
+        seconds, spent = shared.seconds(benchmark)
+    row = structs.replace(solved.row, seconds=sum(seconds.values()), **_against_truth(solved.row, made))
+    row = structs.replace(row, **_foreseen(solved, made, job.seed))
+    weights = made.expert.w if job.method == "expert" else row.weights if job.method in ASKING else None
+    patients, parameters = config.patients, config.demo.parameters
+    earned = true_returns(solved.policy, parameters, job.setting, patients, config.patients_and_noise())
+    return Outcome(
+        setting=job.setting,
+        seed=job.seed,
+        row=structs.replace(row, return_=earned[0]),
+        discounted=earned[1],
+        short=ExactOptimum().short(benchmark, job.setting, solved.policy),
+        elsewhere=_elsewhere(job.setting, weights, solved.policy, benchmark),
+        ceiling=ceiling(made.expert.probabilities(made.test), made.test) if job.method == "expert" else None,
+        identified=None if solved.fit is None else (solved.fit.identified.low[0], solved.fit.identified.high[0]),
+        kappa=None if solved.fit is None else solved.fit.posterior.kappa_mean,
+        seconds=seconds,
+        cpu=time.process_time() - began + spent,
+        code=code_digest()[:12],
+    )
 
 
 def _solved(job: Job, made: Simulated, config: BenchmarkConfig) -> tuple[Solved, dict[str, float]]:

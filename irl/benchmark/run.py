@@ -14,11 +14,13 @@ from importlib import import_module
 from typing import Literal, TypeAlias
 
 from joblib import Parallel, delayed, parallel_config
+from threadpoolctl import threadpool_limits
 
 from cirl_gym.files import write_text
 from irl.benchmark.jobs import Job
 from irl.benchmark.parts import Benchmark, Task
 from irl.stages import Reporter, Stages
+from irl.whole_run import one_thread
 
 Backend: TypeAlias = Literal["loky", "ray", "dask"]
 """Processes of this machine, or a cluster that was started by its own means and sees the same folder."""
@@ -71,6 +73,8 @@ class Watched(Parallel):  # type: ignore[misc]
 def carry_out(tasks: Sequence[Task], benchmark: Benchmark, report: Reporter) -> dict[str, str]:
     """Do what is missing of tasks that need nothing of each other; by name of those that failed, why."""
     failed: dict[str, str] = {}
+    for task in tasks:  # of an earlier command that was killed
+        (benchmark.folder / f"{task.name}.log").unlink(missing_ok=True)
     while left := [task for task in tasks if task.name not in failed and not task.is_done(benchmark)]:
         try:
             ended = Watched(len(left), report)(delayed(attempt)(task, benchmark) for task in left)
@@ -85,11 +89,12 @@ def carry_out(tasks: Sequence[Task], benchmark: Benchmark, report: Reporter) -> 
 
 
 def attempt(task: Task, benchmark: Benchmark) -> tuple[str, str | None]:
-    """Name of a task that was carried out, and what went wrong; the whole traceback is then in its log."""
+    """Carry out a task by one thread: its name, and what went wrong, of which its log has the whole traceback."""
     log = benchmark.folder / f"{task.name}.log"
     write_text(log, BEGUN)
     try:
-        task.work(benchmark)
+        with one_thread(), threadpool_limits(limits=1):
+            task.work(benchmark)
     except Exception as error:  # whatever it is, the others go on
         write_text(log, traceback.format_exc())
         return task.name, f"{type(error).__name__}: {error}"

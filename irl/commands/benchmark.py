@@ -52,7 +52,7 @@ def _computed(options: BenchmarkOptions, config: BenchmarkConfig) -> dict[str, s
     methods = _chosen("methods", options.methods, tuple(METHODS))
     if options.seeds < 1 or options.jobs == 0 or options.jobs < -1:
         raise ValueError(f"seeds must be at least 1 and jobs at least 1, or -1, got {options.seeds}, {options.jobs}")
-    benchmark = Benchmark(options.out, config.quick() if options.quick else config)
+    benchmark = Benchmark(options.out.resolve(), config.quick() if options.quick else config)
     _begin(benchmark)
     jobs = jobs_of(settings, methods, options.seeds)
     with stages(2, console=Console(stderr=True)) as watch:
@@ -68,7 +68,7 @@ def _chosen(option: str, asked: Sequence[str], known: tuple[str, ...]) -> tuple[
 
 
 def _begin(benchmark: Benchmark) -> None:
-    """State how much is done for every job, with what; a folder in which it was another is refused."""
+    """State how much is done for every job, with what; a folder in which that was different is refused."""
     path: Path = benchmark.folder / "benchmark.json"
     settings = plain(benchmark.config, "settings")
     if path.is_file():

@@ -30,7 +30,7 @@ VERSION = "--version"
 NARROW = 40
 """Characters of a line of help at the least."""
 SHARED = ("TuneOptions", "WhyOptions")
-"""Commands of which several may work in one folder, or that write nothing."""
+"""Commands of which several may work in one folder, or that write nothing; so does a report of what is there."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,7 +100,7 @@ def _run(arguments: Sequence[str]) -> None:
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     home = next(module for kind, module in COMMANDS.values() if kind == type(chosen).__name__)
-    if type(chosen).__name__ in SHARED:
+    if type(chosen).__name__ in SHARED or getattr(chosen, "report", None) is not None:
         import_module(home).command(chosen)
         return
     with held(chosen.run if chosen.out is None else chosen.out):
