@@ -474,10 +474,12 @@ def _identified(
     # A loop that ends early has found few policies, and weights are excluded only by policies that beat the experts.
     tried = [posterior.mean, *spread_weights(signs, config.posterior.plans, study.rng("identified set"))]
     mus = np.concatenate([loop.mus, [agent.mu(w, train.start, config.starts) for w in tried]])
-    erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
-    if posterior.habit is not None:
+    short_sighted = world.stages < world.horizon
+    if posterior.habit is None and not short_sighted:
+        erring = expert_regret_bound(posterior.kappa_mean, config.gamma, train.horizon, train.n_actions)
+    else:
         erring = max(_cost_of_habit(study, agent, world, posterior), 0.0)
-    if world.stages < world.horizon:
+    if short_sighted:
         # Who does not look to the end is beaten by some policy, whatever the weights.
         values = mus @ posterior.mean
         erring += float(values.max() - values[len(loop.mus)])

@@ -15,6 +15,8 @@ from tiny_run import fitted, icu_stays, tiny_demo, tiny_explain, tiny_fit
 
 from agents.expert import successor_expert
 from agents.ppo_settings import WorldPPOConfig
+from agents.successor.agent import SuccessorConfig
+from agents.successor.training import Problem, fit_successor, simulated_starts, uniform_weights
 from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.rollout import act_along
 from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig
@@ -22,9 +24,9 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from irl import pipeline
 from irl.commands import explain as commands
 from irl.evaluation import recorded_rounds
-from irl.pipeline import STREAMS, Fit, Simulated, member_streams, simulate, stream
+from irl.pipeline import STREAMS, Fit, Simulated, Study, fit, member_streams, simulate, stream
 from irl.preferences.inference import spread_weights
-from irl.settings import DemoConfig
+from irl.settings import DemoConfig, FitConfig, quick_agent
 from irl.stages import stages
 
 
@@ -104,6 +106,22 @@ def test_decisions_can_look_less_far_ahead_than_episodes_last(tiny):
     assert near.identified.tolerance >= regrets.max() - near.identified.minimum
     with pytest.raises(ValueError, match="the histories have up to 6 steps, the horizon is 4"):
         fitted(*parts, tiny_fit(length=4))
+
+
+@pytest.mark.slow
+def test_weights_of_experts_who_look_four_steps_ahead_are_recovered_by_looking_as_far():
+    parameters, rng, w = TumourParameters(), np.random.default_rng(0), (-0.6, -0.4)
+    model, phi = OracleModel(parameters), parameters.feature_map
+    starts = simulated_starts(parameters, rng)
+    world = Problem(model, phi, starts, parameters.horizon, 0.99, uniform_weights([-1, -1]), ahead=4)
+    expert = fit_successor(world, quick_agent(SuccessorConfig()), rng).policy(w, kappa=50.0, seed=1)
+    parts = rollout(TumourWorld(parameters), expert, 500, rng, deterministic=False).split(0.1, rng)
+    config = replace(FitConfig().quick(), horizon=4, rounds=3)
+    found = fit(Study(*parts, phi, np.array([-1.0, -1.0]), config, 0, model=model))
+    np.testing.assert_allclose(found.posterior.median, w, atol=0.02)
+    assert found.posterior.kappa_mean == pytest.approx(50, rel=0.3)
+    assert (found.identified.low <= w).all()
+    assert (w <= found.identified.high).all()
 
 
 @pytest.mark.slow
