@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import field, structs
 
+from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along
-from cirl_gym.types import Policy
+from cirl_gym.types import FloatArray, Policy
 from irl.baselines.likeliest import LikeliestAction
-from irl.baselines.methods import LogChances, Solved, solve
+from irl.baselines.methods import Solved, solve
 from irl.benchmark.parts import (
     SETTINGS,
     Benchmark,
@@ -32,7 +35,7 @@ from irl.preferences.inference import judged_episodes
 from irl.result.baselines import METHODS as OF_A_RUN
 from irl.result.baselines import REFERENCES, Row
 from irl.result.codec import Document, Interval, NotNegative, Numbers, Share, require
-from irl.stages import stages
+from irl.stages import Stages, stages
 from irl.stored_stages import code_digest
 
 METHODS = {
@@ -136,7 +139,12 @@ def outcome_of(job: Job, benchmark: Benchmark) -> Outcome:
     """
     began, config, shared = time.process_time(), benchmark.config, ExpertEpisodes(job.setting, job.seed)
     made = shared.read(benchmark)
-    solved, seconds = _solved(job, made, config)
+    with stages(0, quiet=True) as watch:
+        solved = _solved(job, made, config, watch)
+    # Every fit clones as well, as little as can be: that is a method of its own.
+    seconds = {
+        name: took for name, took in watch.seconds.items() if name != "behaviour cloning" or job.method == "cloning"
+    }
     spent = 0.0
     if job.method == "expert":
         seconds, spent = shared.seconds(benchmark)
@@ -161,37 +169,26 @@ def outcome_of(job: Job, benchmark: Benchmark) -> Outcome:
     )
 
 
-def _solved(job: Job, made: Simulated, config: BenchmarkConfig) -> tuple[Solved, dict[str, float]]:
-    """What the method makes of the episodes, and the seconds of its stages."""
-    method, demo = job.method, config.demo_of(job.setting, job.seed)
-    if method == "expert":
-        chances = made.expert.probabilities
-
-        def logs(batch: Any) -> Any:
-            return np.log(np.maximum(chances(batch), 1e-300))
-
-        return Solved(made.expert.optimal, Row(method="expert", model="simulator", memory=True), logs), {}
-    with stages(0, quiet=True) as watch:
-        if method == "boosting":
-            with watch.stage("gradient boosting"):
-                found = Boosting.fit(made.train, job.seed, HISTORY)
-            policy = LikeliestAction(found, made.train.features, made.train.action_names)
-            solved = Solved(policy, Row(method=method, memory=True), found.log_probabilities)
-        else:
-            solved = solve(method, _study(job, made, demo.fit, demo.signs, watch), config.dsfn)
-    # Every fit clones as well, as little as can be: that is a row of its own.
-    seconds = {
-        name: took for name, took in watch.seconds.items() if (name == "behaviour cloning") <= (method == "cloning")
-    }
-    return solved, seconds
-
-
-def _study(job: Job, made: Simulated, fit: Any, signs: tuple[int, int], watch: Any) -> Study:
-    """Episodes alone: from here on no method can ask for the simulator."""
+def _solved(job: Job, made: Simulated, config: BenchmarkConfig, watch: Stages) -> Solved:
+    """What the method makes of the episodes; all but the expert get these alone, and no way to a simulator."""
+    if job.method == "expert":
+        return Solved(made.expert.optimal, Row(method="expert", model="simulator", memory=True), partial(_own, made))
+    if job.method == "boosting":
+        with watch.stage("gradient boosting"):
+            found = Boosting.fit(made.train, job.seed, HISTORY)
+        policy = LikeliestAction(found, made.train.features, made.train.action_names)
+        return Solved(policy, Row(method="boosting", memory=True), found.log_probabilities)
+    demo = config.demo_of(job.setting, job.seed)
+    fit, signs = demo.fit.whole(made.parameters.horizon), np.array(demo.signs, dtype=np.float64)
     if job.method in ALONE:
         fit = replace(fit, outcome=replace(fit.outcome, base=False))
-    given = made.train, made.validation, made.parameters.feature_map, np.array(signs, dtype=np.float64)
-    return Study(*given, fit.whole(made.parameters.horizon), job.seed, watch)
+    study = Study(made.train, made.validation, made.parameters.feature_map, signs, fit, job.seed, watch)
+    return solve(job.method, study, config.dsfn)
+
+
+def _own(made: Simulated, batch: Batch) -> FloatArray:
+    """Log-probabilities ``[N, T, A]`` that the expert acts by."""
+    return np.log(np.maximum(made.expert.probabilities(batch), 1e-300))
 
 
 def _against_truth(row: Row, made: Simulated) -> dict[str, Any]:
@@ -206,15 +203,15 @@ def _against_truth(row: Row, made: Simulated) -> dict[str, Any]:
 
 def _foreseen(solved: Solved, made: Simulated, seed: int) -> dict[str, Any]:
     """Held-out decisions that the policy meets, and how well its account foresees them if it has one."""
-    logs: LogChances | None = solved.log_chances
     met = accuracy(act_along(solved.policy, made.test), made.test)
-    if logs is None:
+    if solved.log_chances is None:
         return {"accuracy": met}
     judged = judged_episodes(made.test, HeldOutConfig().decisions)
-    return {"accuracy": met, "scores": judged_chances(logs(judged), judged, np.random.default_rng([seed, 3]))}
+    scores = judged_chances(solved.log_chances(judged), judged, np.random.default_rng([seed, 3]))
+    return {"accuracy": met, "scores": scores}
 
 
-def _elsewhere(setting: str, weights: Any, policy: Policy, benchmark: Benchmark) -> dict[str, float]:
+def _elsewhere(setting: str, weights: npt.ArrayLike | None, policy: Policy, benchmark: Benchmark) -> dict[str, float]:
     """Mean discounted returns in the other simulators; weights are optimised anew there, a policy stays what it is."""
     found, config = {}, benchmark.config
     for world, parameters in other_simulators(config.demo.parameters).items():
