@@ -187,7 +187,9 @@ class Marginal:
         """Log densities ``[M]`` without theta's prior, of best values ``[M, A, R]``."""
         found = values[:, self.decisions.taken, self._rows].sum(axis=1, dtype=np.float64)
         found += (habits.logits * self._counts).sum(axis=(1, 2)) - habits.log_sums.sum(axis=1, dtype=np.float64)
-        found = self.power * found - (habits.logits**2).sum(axis=(1, 2)) / (2 * HABIT**2) + habits.gain
+        # Far from all that is likely Newton's steps do not settle, and promise what is not there.
+        gain = np.minimum(habits.gain, _CLOSE)
+        found = self.power * found - (habits.logits**2).sum(axis=(1, 2)) / (2 * HABIT**2) + gain
         root = np.linalg.cholesky(habits.curvature)
         return np.asarray(found - np.log(np.diagonal(root, axis1=2, axis2=3)).sum(axis=(1, 2)))
 

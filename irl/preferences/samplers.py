@@ -85,7 +85,8 @@ def independent_chains(
     moves = [(emcee.moves.MHMove(jump), _JUMP), (emcee.moves.MHMove(slide), 1 - _JUMP)]
     sampler = emcee.EnsembleSampler(_JUMPING, density.n, density.many, moves=moves, vectorize=True)
     sampler.random_state = np.random.RandomState(rng.integers(2**32, dtype=np.uint32)).get_state()
-    state = rng.multivariate_normal(peak, _OVERDISPERSED**2 * covariance, size=_JUMPING, method="cholesky")
+    # A walker that began far out, where jumps are next to never drawn, would long not leave.
+    state = near.draw(_JUMPING)
     each = _JUMPING // _CHAINS
     block, most = max(min(_BLOCK, draws) // each, 1), max(_LONGER * draws // each, 1)
     state = sampler.run_mcmc(state, block, skip_initial_state_check=True)
@@ -111,7 +112,8 @@ class Surrogate:
     def __init__(self, density: Marginal, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator) -> None:
         self.prior, self.parabola, self.rng = density.prior, density.parabola(peak), rng
         self.peak, self.root = peak, np.asarray(np.linalg.cholesky(covariance))
-        self._z = rng.standard_normal((_LEAPING, len(peak)))
+        # From the peak: one that began where the likelihood is steep would not leave.
+        self._z: FloatArray = np.zeros((_LEAPING, len(peak)))
         self._left = np.empty((0, len(peak)))
         self._leap(_SETTLED)
 
