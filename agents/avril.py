@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.policies.cloning import CloningConfig, CloningNetwork, CloningPolicy, check_kind, stored_sizes
-from agents.soft_q import Histories, ahead, begin, log_losses
+from agents.soft_q import EpisodeTensors, ahead, begin, log_losses
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.files import loading
@@ -74,7 +74,7 @@ class Terms:
     """log q(Q(h, a) - gamma Q(h', a')); 0 also where there is no temporal difference."""
 
 
-def temporal_differences(q: Tensor, histories: Histories, gamma: float) -> tuple[Tensor, Tensor]:
+def temporal_differences(q: Tensor, histories: EpisodeTensors, gamma: float) -> tuple[Tensor, Tensor]:
     """Q(h, a) - gamma Q(h', a') ``[N, T]`` for Q ``[N, T+1, A]``, and where there is one ``[N, T]``."""
     taken = histories.of_actions(q)
     after = ahead(nn.functional.pad(taken, (0, 1)), histories.acted_on)
@@ -82,7 +82,7 @@ def temporal_differences(q: Tensor, histories: Histories, gamma: float) -> tuple
 
 
 def terms(
-    logits: Tensor, mean: Tensor, log_deviation: Tensor, histories: Histories, gamma: float, beta: float
+    logits: Tensor, mean: Tensor, log_deviation: Tensor, histories: EpisodeTensors, gamma: float, beta: float
 ) -> Terms:
     """The terms for beta Q ``[N, T+1, A]`` and the posterior of the rewards of the actions taken ``[N, T]``."""
     differences, known = temporal_differences(logits / beta, histories, gamma)
@@ -96,7 +96,7 @@ def terms(
     )
 
 
-def reward_posterior(network: CloningNetwork, histories: Histories) -> tuple[Tensor, Tensor]:
+def reward_posterior(network: CloningNetwork, histories: EpisodeTensors) -> tuple[Tensor, Tensor]:
     """Means and logarithms of the standard deviations ``[N, T]`` of the rewards of the actions taken; 0 on padding."""
     live = nn.functional.pad(histories.mask, (0, 1))
     every = network.live_logits(histories.inputs, live).reshape(-1, 2, network.n_actions)
@@ -126,7 +126,7 @@ class AVRIL:
         Raises:
             ValueError: the batch says what was allowed and the policy has no rules.
         """
-        histories = Histories.of(self.policy.scaler, batch, self.policy.rules)
+        histories = EpisodeTensors.of(self.policy.scaler, batch, self.policy.rules)
         with torch.inference_mode():
             mean, log_deviation = reward_posterior(self.reward_network, histories)
             deviation = log_deviation.exp().masked_fill(~histories.mask, 0.0)
@@ -186,7 +186,7 @@ def fit_avril(
     with seeded(seeds[1]):
         reward = CloningNetwork(len(train.features), train.n_actions, config.network, outputs=2)
 
-    def loss(histories: Histories) -> Tensor:
+    def loss(histories: EpisodeTensors) -> Tensor:
         posterior = reward_posterior(reward, histories)
         found = terms(histories.logits(start.network), *posterior, histories, gamma, config.beta)
         every = found.log_losses + found.divergences - config.td_weight * found.td_densities

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from agents.policies.cloning import CloningConfig, CloningPolicy, check_kind
-from agents.soft_q import Histories, ahead, begin, log_losses, soft_value
+from agents.soft_q import EpisodeTensors, ahead, begin, log_losses, soft_value
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.files import loading
@@ -59,13 +59,13 @@ class IQLearnConfig:
         check_settings(self, "form", "'value' or 'v0'", get_args(Form).__contains__)
 
 
-def implied_rewards(logits: Tensor, histories: Histories, gamma: float) -> Tensor:
+def implied_rewards(logits: Tensor, histories: EpisodeTensors, gamma: float) -> Tensor:
     """``[N, T]`` Q(h, a) - gamma V(h') of the actions taken, for Q ``[N, T+1, A]``; 0 on padding."""
     after = ahead(soft_value(logits), histories.goes_on)
     return (histories.of_actions(logits) - gamma * after).masked_fill(~histories.mask, 0.0)
 
 
-def iq_loss(logits: Tensor, histories: Histories, gamma: float, alpha: float, form: Form) -> Tensor:
+def iq_loss(logits: Tensor, histories: EpisodeTensors, gamma: float, alpha: float, form: Form) -> Tensor:
     """Minus the objective, per decision (``v0``: per unit of discounted weight), for Q ``[N, T+1, A]``."""
     rewards = implied_rewards(logits, histories, gamma)
     penalty = rewards**2 / (4 * alpha)
@@ -90,7 +90,7 @@ class IQLearn:
         Raises:
             ValueError: the batch says what was allowed and the policy has no rules.
         """
-        histories = Histories.of(self.policy.scaler, batch, self.policy.rules)
+        histories = EpisodeTensors.of(self.policy.scaler, batch, self.policy.rules)
         with torch.inference_mode():
             return implied_rewards(histories.logits(self.policy.network).double(), histories, self.gamma).numpy()
 
@@ -142,7 +142,7 @@ def fit_iq_learn(
     seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
     start = begin(train, validation, gamma, config.network, seeds[0], rules)
 
-    def loss(histories: Histories) -> Tensor:
+    def loss(histories: EpisodeTensors) -> Tensor:
         return iq_loss(histories.logits(start.network), histories, gamma, config.alpha, config.form)
 
     history = start.fit(start.network, loss, config.network.training, seeds[1], progress)

@@ -25,7 +25,7 @@ from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, 
 
 
 @dataclass(frozen=True)
-class Histories:
+class EpisodeTensors:
     """Every history h_0..h_T of N episodes, also the one after the last action."""
 
     inputs: Tensor
@@ -42,7 +42,7 @@ class Histories:
     """``[N, T+1, A]`` bool, what rules leave, and all on padding; None: everything."""
 
     @classmethod
-    def of(cls, scaler: Scaler, batch: Batch, rules: ActionRules | None = None, device: str = "cpu") -> Histories:
+    def of(cls, scaler: Scaler, batch: Batch, rules: ActionRules | None = None, device: str = "cpu") -> EpisodeTensors:
         """Those of a batch.
 
         Raises:
@@ -67,10 +67,10 @@ class Histories:
         """``[N, T]`` bool, whether the next history has an action too."""
         return nn.functional.pad(self.mask[:, 1:], (0, 1))
 
-    def take(self, episodes: Tensor) -> Histories:
+    def take(self, episodes: Tensor) -> EpisodeTensors:
         """Some of the episodes."""
         chosen: dict[str, Any] = {name: None if of is None else of[episodes] for name, of in vars(self).items()}
-        return Histories(**chosen)
+        return EpisodeTensors(**chosen)
 
     def logits(self, network: CloningNetwork) -> Tensor:
         """``[N, T+1, A]`` of every history, minus infinity where forbidden; 0 on padding."""
@@ -94,7 +94,7 @@ def ahead(values: Tensor, follows: Tensor) -> Tensor:
     return values[:, 1:].masked_fill(~follows, 0.0)
 
 
-def log_losses(logits: Tensor, histories: Histories) -> Tensor:
+def log_losses(logits: Tensor, histories: EpisodeTensors) -> Tensor:
     """``[N, T]`` V - Q: minus the log-probability of the action taken; 0 on padding."""
     surprise = soft_value(logits)[:, :-1] - histories.of_actions(logits)
     return surprise.masked_fill(~histories.mask, 0.0)
@@ -107,14 +107,14 @@ class Start(NamedTuple):
     """Of the training episodes."""
     network: CloningNetwork
     """Still their logistic regression."""
-    train: Histories
-    held_out: Histories
+    train: EpisodeTensors
+    held_out: EpisodeTensors
     """Of the validation episodes."""
 
     def fit(
         self,
         module: nn.Module,
-        loss: Callable[[Histories], Tensor],
+        loss: Callable[[EpisodeTensors], Tensor],
         config: TrainingConfig,
         seed: int,
         progress: Progress | None,
@@ -145,6 +145,6 @@ def begin(
     train, validation = checked_splits(train, validation, rules)
     warn_of_actions_never_taken(train, validation)
     scaler, device = Scaler.from_batch(train), config.training.device
-    histories = [Histories.of(scaler, batch, rules, device) for batch in (train, validation)]
+    histories = [EpisodeTensors.of(scaler, batch, rules, device) for batch in (train, validation)]
     network, _ = begun(scaler, train, validation, config, seed)
     return Start(scaler, network, *histories)

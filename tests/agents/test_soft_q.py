@@ -20,7 +20,7 @@ import agents.soft_q
 from agents.avril import AVRIL, AVRILConfig, fit_avril, temporal_differences, terms
 from agents.iq_learn import IQLearn, IQLearnConfig, fit_iq_learn, implied_rewards, iq_loss
 from agents.policies.cloning import CloningConfig, CloningPolicy
-from agents.soft_q import Histories, soft_value
+from agents.soft_q import EpisodeTensors, soft_value
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along
 from cirl_gym.outcome_models.inputs import Scaler
@@ -55,8 +55,8 @@ def ended(batch: Batch) -> Batch:
     return replace(batch, terminated=np.ones_like(batch.terminated), truncated=np.zeros_like(batch.truncated))
 
 
-def histories_of(batch: Batch, rules=None) -> Histories:
-    return Histories.of(Scaler.from_batch(batch), batch, rules)
+def histories_of(batch: Batch, rules=None) -> EpisodeTensors:
+    return EpisodeTensors.of(Scaler.from_batch(batch), batch, rules)
 
 
 TWO = batch_of([1, 0], [1])
@@ -208,7 +208,7 @@ def test_iq_learn_recovers_the_soft_optimal_expert_and_its_reward_up_to_shaping(
     for state in range(5):
         np.testing.assert_allclose(np.exp(logs[states[:, :-1] == state].mean(axis=0)), np.exp(truth[state]), atol=0.03)
     # r is the true one plus f(h) - gamma f(h'), with f by how much V is another.
-    histories = Histories.of(found.policy.scaler, train)
+    histories = EpisodeTensors.of(found.policy.scaler, train)
     with torch.no_grad():
         values = soft_value(histories.logits(found.policy.network)).double().numpy()
     f = values - logsumexp(soft_optimal(), axis=1)[states]
@@ -226,7 +226,7 @@ def test_temporal_differences_of_avril_shrink_with_their_weight(five):
         config = AVRILConfig(replace(LONG, training=replace(PATIENT, epochs=50)), 1.0, weight)
         found, history = fit_avril(train, validation, GAMMA, config, np.random.default_rng(0))
         assert history.validation[history.best_epoch] < history.validation[0] - 0.05
-        histories = Histories.of(found.policy.scaler, train)
+        histories = EpisodeTensors.of(found.policy.scaler, train)
         with torch.no_grad():
             differences, known = temporal_differences(histories.logits(found.policy.network), histories, GAMMA)
         sizes.append(((differences.numpy() - found.rewards(train))[known.numpy()] ** 2).mean())

@@ -138,7 +138,7 @@ def test_settings_that_are_no_settings_are_a_value_error_or_do_no_harm(name: str
         ("agent.npz", "gamma", 1e19),
         ("agent.npz", "gamma", -0.1),
         ("agent.npz", "hidden", [-1]),
-        ("agent.npz", "horizon", 10**9),
+        ("agent.npz", "ahead", 10**9),
         ("agent.npz", "hidden", [10**12]),
         ("agent.npz", "n_actions", 10**9),
         ("cloning.npz", "n_features", 10**9),

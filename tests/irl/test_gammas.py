@@ -97,7 +97,7 @@ class OnePlan:
 
     def psi(self, batch, w, width=None):
         self.widths.append(width)
-        return np.tile(np.eye(2), (len(batch), 1, 1, 1))
+        return np.tile(np.eye(2), (*w.shape[:-1], len(batch), 1, 1, 1))
 
 
 def test_the_chance_of_a_decision_is_averaged_over_the_posterior():
