@@ -248,7 +248,7 @@ def fit(study: Study) -> Fit:
             pool, draws = pools[0], config.posterior.draws
             posterior = sample_posterior(pool, signs, how[2], draws)
             others = [further_posterior(each, signs, how[2], draws) for each in pools[1:]]
-            posterior = with_model_spread(posterior, others)
+            posterior = with_model_spread(posterior, others, signs)
         else:
             posterior, pool = judged_preferences(agent.psi, train, *how)
         identified = _identified(study, agent, world, mu, loop, posterior)
@@ -277,7 +277,7 @@ def fit(study: Study) -> Fit:
         mu_expert=mu,
         loop=loop,
         mixture=closest_mixture(loop.mus, mu.mean),
-        posterior=with_model_spread(posterior, [one.posterior for one in members]),
+        posterior=with_model_spread(posterior, [one.posterior for one in members], signs),
         pool=pool,
         identified=identified,
         cloning=cloned.policy,

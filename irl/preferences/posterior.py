@@ -22,6 +22,7 @@ from irl.preferences.marginal import Marginal
 from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, independent_chains
 
 TAILS = np.array([0.05, 0.5, 0.95])
+_TINY = 1e-300
 MOST = 4000
 """Draws of a posterior at most, evenly spread over all that were made."""
 
@@ -204,21 +205,37 @@ def _coordinates(pool: PlanPool) -> int:
     return int(pool.psi.shape[-1] + pool.contexts.size * (pool.batch.n_actions - 1))
 
 
-def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorResult]) -> PosteriorResult:
+def with_model_spread(
+    posterior: PosteriorResult, members: Sequence[PosteriorResult], signs: npt.ArrayLike
+) -> PosteriorResult:
     """The posterior with the draws of all members of an ensemble together, a mixture with equal shares.
 
+    The posterior's own centre is in the middle, and the others lie around it with the model's error sigma. So R of them
+    together are expected to spread by (R - 1) / R of sigma, less than the error is: they are put apart by as much more.
+    A component of known sign is by the logarithm of its size.
+
     Args:
-        posterior: under the ensemble's mean prediction.
-        members: under the prediction of each outcome model; none: nothing changes.
+        posterior: under the ensemble's mean prediction, or in the world of the patients as they are.
+        members: under the prediction of each outcome model, or in worlds of patients drawn anew; none: nothing changes.
+        signs: ``[d]`` of -1, 0 (free) and 1.
     """
     if not members:
         return posterior
-    every = [posterior, *members]
+    every, known = [posterior, *members], np.asarray(signs) != 0
     n = min(len(one.theta) for one in every)
-    theta, logits = (np.concatenate(drawn) for drawn in zip(*(one.thinned(n) for one in every), strict=True))
+    theta, logits = (np.stack(drawn) for drawn in zip(*(one.thinned(n) for one in every), strict=True))
+    sizes = _apart(np.where(known, np.log(np.maximum(np.abs(theta), _TINY)), theta))
+    theta = np.concatenate(np.where(known, np.sign(theta) * np.exp(sizes), sizes))
+    logits = np.concatenate(_apart(logits))
     worst = SamplerReport(
         np.max([one.sampler.r_hat for one in every], axis=0),
         np.min([one.sampler.effective for one in every], axis=0),
         posterior.sampler.power,
     )
     return PosteriorResult(theta, logits, posterior.contexts, worst)
+
+
+def _apart(draws: FloatArray) -> FloatArray:
+    """Draws of R members ``[R, n, ..]``, each member's mean R / (R - 1) times as far from the mean of all."""
+    centres = draws.mean(axis=1, keepdims=True)
+    return np.asarray(draws + (centres - centres.mean(axis=0)) / (len(draws) - 1))

@@ -28,6 +28,7 @@ from irl.preferences.posterior import (
 HABITS = np.array([[0.5, -0.5], [1.2, -1.2], [-0.8, 0.8]])
 THETA = np.array([-30.0, 40.0, 15.0])
 SIGNS = np.array([-1.0, 1.0, 0.0])
+FREE = np.zeros(2)
 
 
 def sampled(pool: PlanPool, signs=SIGNS, seed: int = 0) -> PosteriorResult:
@@ -286,21 +287,37 @@ def test_signs_must_fit(pool, signs, message):
 
 def test_members_of_an_ensemble_have_equal_shares():
     whole = posterior_like([-0.3, -0.7], 0.01, kappa=100)
-    assert with_model_spread(whole, []) is whole
-    alike = with_model_spread(whole, [whole] * 2)
+    assert with_model_spread(whole, [], FREE) is whole
+    alike = with_model_spread(whole, [whole] * 2, FREE)
     np.testing.assert_allclose([alike.low, alike.high], [whole.low, whole.high], atol=1e-3)
     np.testing.assert_allclose(alike.mean, whole.mean, atol=1e-9)
-    # Thirds around -.4, -.3 and -.2: the 5 % point of all is the 15 % point of the lowest, 1.036 deviations below.
+    # Thirds around -.4, -.3 and -.2 are put half as far apart again: the 5 % point of all is the 15 % point of the one
+    # around -.45, 1.036 deviations below.
     members = [posterior_like([-0.4, -0.6], 0.01, kappa=100), posterior_like([-0.2, -0.8], 0.01, kappa=100)]
     for ordered in (members, members[::-1]):
-        wider = with_model_spread(whole, ordered)
-        assert (wider.low[0], wider.high[0]) == pytest.approx((-0.41036, -0.18964), abs=0.001)
+        wider = with_model_spread(whole, ordered, FREE)
+        assert (wider.low[0], wider.high[0]) == pytest.approx((-0.46036, -0.13964), abs=0.001)
         assert wider.mean == pytest.approx(whole.mean, abs=1e-6)
         assert len(wider.theta) == len(wider.logits) == 3 * 4000
     few = known_posterior(members[0].draws[:100], np.full(100, 100.0))
-    assert len(with_model_spread(whole, [few]).theta) == 2 * 100, "as many of each"
+    assert len(with_model_spread(whole, [few], FREE).theta) == 2 * 100, "as many of each"
     bad = replace(few, sampler=SamplerReport(np.array([1.0, 1.3, 1.0]), np.array([500.0, 20.0, 500.0]), 0.3))
-    report = with_model_spread(whole, [bad]).sampler
+    report = with_model_spread(whole, [bad], FREE).sampler
     np.testing.assert_array_equal(report.r_hat, [1.0, 1.3, 1.0])
     np.testing.assert_array_equal(report.effective, [500.0, 20.0, 500.0])
     assert report.power == 1.0
+
+
+def test_members_are_put_apart_by_as_much_as_the_models_err():
+    # A centre and two members of error 1 spread by 2/3 on average; put apart they spread by 1, over many such threes.
+    rng = np.random.default_rng(0)
+    spreads = []
+    for _ in range(400):
+        centres = np.array([0.0, *rng.standard_normal(2)])
+        threes = [known_posterior(np.array([[1.0, 50.0 + c]] * 2) / (51.0 + c), np.full(2, 51.0 + c)) for c in centres]
+        spreads.append(with_model_spread(threes[0], threes[1:], FREE).theta[:, 1].var())
+    assert np.sqrt(np.mean(spreads)) == pytest.approx(1.0, abs=0.06)
+    # A known sign stays: sizes 1, 2 and 4 are a factor of 2 apart, and so one of 2^1.5 after it, around 2.
+    three = [known_posterior(np.array([[-size, 1.0]] * 2) / (1 + size), np.full(2, 1 + size)) for size in (1, 2, 4)]
+    apart = with_model_spread(three[0], three[1:], np.array([-1.0, 1.0])).theta
+    np.testing.assert_allclose(apart[::2], [[-(2**-0.5), 1.0], [-2.0, 1.0], [-(2**2.5), 1.0]])
