@@ -42,7 +42,9 @@ def number(cell: object) -> float | None:
         return float("nan")
     if isinstance(cell, str):
         # Not float() alone: it would also take "1_000", "infinity" and digits of other scripts.
-        return float(cell) if _NUMBER.fullmatch(cell.strip()) else None
+        # And not of the text as it is: float() leaves separators such as 0x1F on, which strip() takes for blanks.
+        plain = cell.strip()
+        return float(plain) if _NUMBER.fullmatch(plain) else None
     if isinstance(cell, (bool, int, float, Decimal, np.bool_, np.integer, np.floating)):
         return float(cell)
     return None

@@ -288,7 +288,7 @@ class Sheet:
             for i in np.flatnonzero(no_number | np.isinf(values))
         ]
         if not faults and all(map(whole, cells)):
-            integers = [int(cell) for cell in cells]
+            integers = [int(cell.strip() if isinstance(cell, str) else cell) for cell in cells]
             # Half of what 64 bits hold, so that differences fit as well; nanoseconds since 1970 do.
             if max(map(abs, integers), default=0) < 2**62:
                 return np.array(integers, dtype=np.int64), faults

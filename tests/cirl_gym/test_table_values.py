@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from small_tables import COLUMNS, put, refusal, stays
 
 from cirl_gym.tables import TableColumns, TableOptions, read_table
-from cirl_gym.tables.cells import value_of
+from cirl_gym.tables.cells import number, value_of
 from cirl_gym.tables.read import from_dataframe, prepare_table
 from cirl_gym.tables.spellings import plain_id
 
@@ -360,3 +360,16 @@ def test_platelets_per_litre_are_readings() -> None:
     frame = many()
     frame["x"] = [f"{2e11 + i * 1e9:g}" for i in range(len(frame))]
     assert from_dataframe(frame)[0].obs[0, 0, 0] == np.float32(2e11)
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\x1c", "\x1f", "\x85", "\u3000"])
+def test_blanks_of_every_kind_around_a_number_are_none_of_it(blank: str) -> None:
+    assert number(f"{blank}-1.5{blank}") == -1.5
+    assert number(f"1{blank}5") is None
+    assert value_of(f"{blank}-1.5{blank}") == -1.5
+
+
+def test_blanks_of_every_kind_in_a_table() -> None:
+    cells = {"id": ["a"] * 3, "t": ["0\x1f", "1", "2"], "x": ["1\x1c", "2", "3"], "action": ["0\x1f", "1", ""]}
+    batch, _ = from_dataframe(pd.DataFrame(cells), options=CUT)
+    assert (batch.obs.ravel().tolist(), batch.actions.tolist()) == ([1.0, 2.0, 3.0], [[0, 1]])
