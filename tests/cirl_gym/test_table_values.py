@@ -370,6 +370,6 @@ def test_blanks_of_every_kind_around_a_number_are_none_of_it(blank: str) -> None
 
 
 def test_blanks_of_every_kind_in_a_table() -> None:
-    cells = {"id": ["a"] * 3, "t": ["0\x1f", "1", "2"], "x": ["1\x1c", "2", "3"], "action": ["0\x1f", "1", ""]}
+    cells = {"id": ["a"] * 3, "t": ["0\x1f", "1", "2"], "x": ["1\x1c", "7", "3"], "action": ["0\x1f", "1", ""]}
     batch, _ = from_dataframe(pd.DataFrame(cells), options=CUT)
-    assert (batch.obs.ravel().tolist(), batch.actions.tolist()) == ([1.0, 2.0, 3.0], [[0, 1]])
+    assert (batch.obs.ravel().tolist(), batch.actions.tolist()) == ([1.0, 7.0, 3.0], [[0, 1]])
