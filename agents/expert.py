@@ -33,9 +33,9 @@ EXPERT = SuccessorConfig(weights_per_history=1, hidden=(32, 32), gradient_steps=
 """How experts are trained: for one preference a small network is enough, and trained twice as long it guides 16 plans
 as well as one of 64 units, trained half as long, guides 32. An expert whose plans fall short does not act as its
 weights say. Measured for (-.3, -.7) at gamma .99, where plans are hardest to find, beside a search of width 512: the
-greedy actions lose .00004 of value a decision and the chances of kappa = 100 are .009 off on average (with 64 units and
-a width of 32, .00005 and .008; with 8, .00016 and .027), for less than half of the time. In the other five settings
-nothing is lost."""
+greedy actions lose .00004 of value a decision and the chances of kappa = 100 are .009 to .012 off on average, bias .001
+or less (with 64 units and a width of 32, .00005 and .008; with 8, .00016 and .027), for less than half of the time. In
+the other five settings the chances are the same to four decimals."""
 
 
 @dataclass(frozen=True)

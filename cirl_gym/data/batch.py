@@ -28,7 +28,7 @@ PREVIOUS, PREVIOUS2, NONE = "previous", "previous2", "none"
 """Words for habits of the action before, and for none (:mod:`cirl_gym.data.habits`): no context has such a name."""
 RARE_TIMES, RARE_GROUPS = 30, 10
 """What an action does is not known from fewer times, or from fewer patients."""
-RARE_SHARE = 0.05
+COMMON = 0.05
 """... unless they are so large a share of the decisions."""
 LARGEST = 1e15
 """No reading is larger than this (platelets per litre are some 1e12 at most); one beyond it is a fault, and would ruin
@@ -373,13 +373,12 @@ def warn_of_actions_never_taken(*batches: Batch) -> None:
 
 def seldom_taken(batch: Batch) -> tuple[int, ...]:
     """The actions of whose effects next to nothing is known: taken fewer than :data:`RARE_TIMES` times, or by fewer
-    than :data:`RARE_GROUPS` patients, and in less than :data:`RARE_SHARE` of the decisions."""
-    times = np.bincount(batch.actions[batch.mask], minlength=batch.n_actions)
-    _, patient = np.unique(np.asarray(batch.groups), return_inverse=True)
-    taken = np.zeros((batch.n_actions, int(patient.max()) + 1), dtype=np.bool_)
-    taken[batch.actions[batch.mask], np.repeat(patient, batch.lengths)] = True
-    few = (times < RARE_TIMES) | (taken.sum(axis=1) < RARE_GROUPS)
-    return tuple(int(action) for action in np.flatnonzero(few & (times < RARE_SHARE * batch.n_steps)))
+    than :data:`RARE_GROUPS` patients, and in less than :data:`COMMON` of the decisions."""
+    actions, owners = batch.actions[batch.mask], np.repeat(batch.owners, batch.lengths)
+    times = np.bincount(actions, minlength=batch.n_actions)
+    patients = np.bincount(np.unique(np.stack([actions, owners]), axis=1)[0], minlength=batch.n_actions)
+    few = (times < RARE_TIMES) | (patients < RARE_GROUPS)
+    return tuple(int(action) for action in np.flatnonzero(few & (times < COMMON * batch.n_steps)))
 
 
 def _first(broken: npt.NDArray[np.bool_]) -> list[list[int]]:

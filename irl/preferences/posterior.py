@@ -149,12 +149,11 @@ def sample_posterior(
     Raises:
         ValueError: the signs are not d of -1, 0 and 1.
     """
-    density, peak, covariance = prepared(pool, signs)
+    whole, peak, covariance = prepared(pool, signs)
+    density = whole.pruned(peak, covariance, rng)
     if isinstance(density, Marginal):
-        density = density.pruned(peak, covariance, rng)
         chains = independent_chains(density, peak, covariance, rng, draws)
     else:
-        density = density.pruned(peak, covariance, rng)
         chains = ensemble_chains(density, peak, covariance, rng, draws)
     every = chains.reshape(-1, density.n)
     drawn = density.drawn(every[evenly_spaced_rows(len(every), MOST)], rng)
