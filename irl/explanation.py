@@ -29,6 +29,7 @@ from irl.commands.options import (
     SolverArguments,
     TableArguments,
     TimeArguments,
+    WeighedArguments,
 )
 from irl.commands.prepared import asked_table, signs_of
 from irl.report.drawing import WIDTH, imagine
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 Names: TypeAlias = str | Sequence[str]
 GROUPS = {
     "columns": TableArguments,
+    "weighed": WeighedArguments,
     "outcome_model": ModelArguments,
     "policies": SolverArguments,
     "times": TimeArguments,
@@ -291,7 +293,7 @@ def explain(
             episodes = whole_run.Episodes.of_table(table)
         elif isinstance(batches, Sequence) and batches and all(isinstance(one, Batch) for one in batches):
             columns = options.columns.of_batch(batches[0])
-            config = whole_run.asked_of(options, columns, TableOptions(), signs_of(options, columns))
+            config = whole_run.asked_of(options, columns, TableOptions(), signs_of(options.weighed, columns))
             episodes = whole_run.episodes_of_batches(batches, config)
         else:
             raise ValueError(f"data must be a path, a pandas frame, a Batch or three, got {type(data).__name__}")

@@ -128,6 +128,9 @@ class Fit:
     """Whether planning in the world model keeps what it promises."""
     foreseen: Foreseen | None = None
     """What was foreseen of every judged decision from other patients' alone, where decisions were cross-fitted."""
+    repeated: tuple[PosteriorResult, ...] = ()
+    """The posterior of every repetition, where decisions were cross-fitted: :attr:`posterior` holds what they differ
+    in, and decisions are foreseen by the mean of what each says."""
 
     @property
     def weights(self) -> FloatArray:
@@ -241,14 +244,15 @@ def fit(study: Study) -> Fit:
         loop = _loop(study, agent, world, mu, report)
     # 9. Weights, and what the data cannot tell.
     crosses, foreseen = _cross_fits(study, fitted.model, agent), None
+    repeated: tuple[PosteriorResult, ...] = ()
     with stage("weights") as report:
         how = (signs, config.posterior, study.rng("weights"), Contexts.of(train, config.habit), report)
         if crosses:
             pools = [plan_pool(cross.psi, cross.judged, *how) for cross in crosses]
             pool, draws = pools[0], config.posterior.draws
-            posterior = sample_posterior(pool, signs, how[2], draws)
-            others = [further_posterior(each, signs, how[2], draws) for each in pools[1:]]
-            posterior = with_model_spread(posterior, others, signs)
+            first = sample_posterior(pool, signs, how[2], draws)
+            repeated = (first, *(further_posterior(each, signs, how[2], draws) for each in pools[1:]))
+            posterior = with_model_spread(first, repeated[1:], signs)
         else:
             posterior, pool = judged_preferences(agent.psi, train, *how)
         identified = _identified(study, agent, world, mu, loop, posterior)
@@ -286,6 +290,7 @@ def fit(study: Study) -> Fit:
         choice=choice,
         quality=quality,
         foreseen=foreseen,
+        repeated=repeated,
     )
 
 

@@ -78,7 +78,7 @@ def asked_of(
         ValueError: an option is not possible; the message names it.
     """
     stated, chosen = (options.effect, options.enforce_effects), fit_config(options)
-    return ExplainConfig(columns, how, signs, options.seed, chosen, options.outcomes, *stated, name)
+    return ExplainConfig(columns, how, signs, options.seed, chosen, options.weighed.outcomes, *stated, name)
 
 
 def demo(config: DemoConfig, out: Path) -> Run:
@@ -88,7 +88,7 @@ def demo(config: DemoConfig, out: Path) -> Run:
         ValueError: an option is out of its range.
         OSError: the folder cannot be written to.
     """
-    asked = _plain({"command": "demo", **asdict(config)})
+    asked = in_json({"command": "demo", **asdict(config)})
     run, identity = Run.begin(out, asked), identity_of(asked, installed_versions())
     with one_thread(), stages(9 + config.fit.more_stages) as shown, unfinished(out, identity, shown) as stored:
         simulated = simulate(config, shown, stored)
@@ -138,27 +138,51 @@ def explain(
         ValueError: nothing can be learnt from these episodes, or an option does not fit them.
         OSError: the folder cannot be written to.
     """
-    outcomes = config.outcomes or tuple(name for name in episodes.train.features if name not in config.columns.static)
-    if config.fit.habit == HABIT and episodes.train.n_actions > FEW_ACTIONS:
-        config = replace(config, fit=replace(config.fit, habit=(PREVIOUS,)))  # what is stored is what was done
-    asked = _plain({"command": "explain", **asdict(config), "outcomes": outcomes})
+    config = for_actions(config, episodes.train.n_actions)  # what is stored is what was done
+    asked = in_json({"command": "explain", **asdict(config), "outcomes": weighed(config, episodes.train)})
     run, identity = Run.begin(out, asked, model), identity_of(asked, installed_versions(), episodes.splits)
-    feature_map = FeatureMap.from_batch(episodes.train, outcomes)
+    study = study_of(config, episodes.train, episodes.validation, Batch.together(episodes.splits))
+    total = 7 + study.config.more_stages
+    with one_thread(), stages(total, quiet=quiet) as shown, unfinished(out, identity, shown) as stored:
+        study = replace(study, stages=shown, stored=stored if model is None else StoredParts(), model=model)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "action .* is never taken in these episodes")  # the account has said so
+            return _finished(run, study, episodes.test, asked, table=episodes.table)
+
+
+def for_actions(config: ExplainConfig, n_actions: int) -> ExplainConfig:
+    """The same for so many actions: with more than a few, usual habits depend on the last one alone."""
+    if config.fit.habit == HABIT and n_actions > FEW_ACTIONS:
+        return replace(config, fit=replace(config.fit, habit=(PREVIOUS,)))
+    return config
+
+
+def weighed(config: ExplainConfig, train: Batch) -> tuple[str, ...]:
+    """Names of the outcomes that are weighed: those asked for, or all features that are not static."""
+    return config.outcomes or tuple(name for name in train.features if name not in config.columns.static)
+
+
+def study_of(config: ExplainConfig, train: Batch, validation: Batch, everyone: Batch) -> Study:
+    """What is learnt from a table's episodes, and how.
+
+    Args:
+        config: what is asked, settled by :func:`for_actions`.
+        train: episodes to learn from.
+        validation: episodes to choose by.
+        everyone: episodes whose decisions are judged by cross-fitting over their patients.
+
+    Raises:
+        ValueError: an outcome or an effect that is stated does not fit the episodes.
+    """
+    feature_map = FeatureMap.from_batch(train, weighed(config, train))
     signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
-    everyone = Batch.together(episodes.splits)
     # A fold needs a few patients to be judged and a few to learn from.
     folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
     effects = stated_effects(config, feature_map, everyone)
     if config.enforce_effects:
-        how = held_to(how, effects, episodes.train.features)
-    total, given = 7 + how.more_stages, (episodes.train, episodes.validation, feature_map, signs, how, config.seed)
-    with one_thread(), stages(total, quiet=quiet) as shown, unfinished(out, identity, shown) as stored:
-        parts = stored if model is None else StoredParts()
-        study = Study(*given, shown, parts, everyone, model, effects)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "action .* is never taken in these episodes")  # the account has said so
-            return _finished(run, study, episodes.test, asked, table=episodes.table)
+        how = held_to(how, effects, train.features)
+    return Study(train, validation, feature_map, signs, how, config.seed, everyone=everyone, effects=effects)
 
 
 def stated_effects(config: ExplainConfig, phi: FeatureMap, everyone: Batch) -> tuple[StatedEffect, ...]:
@@ -229,12 +253,12 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _plain(value: Any) -> Any:
-    """A configuration in JSON's own types."""
+def in_json(value: Any) -> Any:
+    """A configuration in JSON's own types; a number that is not finite becomes a text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): in_json(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [in_json(entry) for entry in value]
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value

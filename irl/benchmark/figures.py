@@ -83,27 +83,32 @@ def against_expert(values: Values) -> Values:
     }
 
 
-def mean_and_interval(numbers: npt.ArrayLike) -> tuple[Estimate, Interval] | None:
-    """Mean, its standard error and its 95 % interval by Student's t; None of fewer than two numbers."""
+def mean_and_interval(numbers: npt.ArrayLike, shared: float = 0.0) -> tuple[Estimate, Interval] | None:
+    """Mean, its standard error and its 95 % interval by Student's t; None of fewer than two numbers.
+
+    Numbers of splits of the same patients resemble each other, and however many there are, they say no more than the
+    patients do: their variance is then counted 1 / n + ``shared`` times, with held-out patients over all others for
+    ``shared`` (Nadeau and Bengio 2003, "Inference for the generalization error").
+    """
     given = np.asarray(numbers, dtype=np.float64)
     if len(given) < 2:
         return None
-    mean, error = float(given.mean()), float(given.std(ddof=1) / np.sqrt(len(given)))
+    mean, error = float(given.mean()), float(given.std(ddof=1) / np.sqrt(len(given) / (1 + shared * len(given))))
     reach = float(t.ppf((1 + LEVEL) / 2, len(given) - 1)) * error
     return Estimate(mean, error), (mean - reach, mean + reach)
 
 
-def cells(methods: Mapping[str, Mapping[int, float]]) -> dict[str, Cell]:
-    """Every method in one setting; the expert is no method of the comparison."""
+def cells(methods: Mapping[str, Mapping[int, float]], shared: float = 0.0) -> dict[str, Cell]:
+    """Every method in one setting; the expert is no method of the comparison. ``shared``: of their seeds' patients."""
     means = {method: float(np.mean(list(runs.values()))) for method, runs in methods.items()}
     learning = [method for method in methods if method != "expert"]
     first = max(learning, key=means.__getitem__, default=None)
     found = {}
     for method, runs in methods.items():
-        known, behind = mean_and_interval(list(runs.values())), None
+        known, behind = mean_and_interval(list(runs.values()), shared), None
         if first is not None and method in learning and method != first:
-            shared = [methods[first][seed] - value for seed, value in runs.items() if seed in methods[first]]
-            paired = mean_and_interval(shared)
+            both = [methods[first][seed] - value for seed, value in runs.items() if seed in methods[first]]
+            paired = mean_and_interval(both, shared)
             behind = None if paired is None else paired[1]
         error, interval = (None, None) if known is None else (known[0].standard_error, known[1])
         found[method] = Cell(len(runs), means[method], error, interval, behind, method == first)

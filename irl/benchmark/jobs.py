@@ -18,10 +18,10 @@ from irl.baselines.likeliest import LikeliestAction
 from irl.baselines.methods import Solved, solve
 from irl.benchmark.parts import (
     SETTINGS,
-    Benchmark,
     BenchmarkConfig,
     ExactOptimum,
     ExpertEpisodes,
+    OfPaper,
     OtherSimulator,
     Task,
     other_simulators,
@@ -114,7 +114,7 @@ class Job:
         """Of its file."""
         return f"jobs/{self.setting}/{self.method}_{self.seed}"
 
-    def needs(self, config: BenchmarkConfig) -> tuple[Task, ...]:
+    def needs(self, config: BenchmarkConfig) -> tuple[Task[BenchmarkConfig], ...]:
         """What must have been made before."""
         return (
             ExpertEpisodes(self.setting, self.seed),
@@ -122,16 +122,16 @@ class Job:
             *(OtherSimulator(name, SETTINGS[self.setting].gamma) for name in other_simulators(config.demo.parameters)),
         )
 
-    def is_done(self, benchmark: Benchmark) -> bool:
+    def is_done(self, benchmark: OfPaper) -> bool:
         """Whether its outcome is there."""
         return (benchmark.folder / f"{self.name}.json").is_file()
 
-    def work(self, benchmark: Benchmark) -> None:
+    def work(self, benchmark: OfPaper) -> None:
         """Write its outcome."""
         outcome_of(self, benchmark).write(benchmark.folder / f"{self.name}.json")
 
 
-def outcome_of(job: Job, benchmark: Benchmark) -> Outcome:
+def outcome_of(job: Job, benchmark: OfPaper) -> Outcome:
     """What a job finds: the same for the same job, parts and settings, but for the seconds.
 
     Raises:
@@ -211,7 +211,7 @@ def _foreseen(solved: Solved, made: Simulated, seed: int) -> dict[str, Any]:
     return {"accuracy": met, "scores": scores}
 
 
-def _elsewhere(setting: str, weights: npt.ArrayLike | None, policy: Policy, benchmark: Benchmark) -> dict[str, float]:
+def _elsewhere(setting: str, weights: npt.ArrayLike | None, policy: Policy, benchmark: OfPaper) -> dict[str, float]:
     """Mean discounted returns in the other simulators; weights are optimised anew there, a policy stays what it is."""
     found, config = {}, benchmark.config
     for world, parameters in other_simulators(config.demo.parameters).items():

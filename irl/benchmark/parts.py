@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -76,15 +76,22 @@ class BenchmarkConfig:
         return draw_start(self.demo.parameters, self.exact, np.random.default_rng([2, *b"benchmark"]))
 
 
+C = TypeVar("C")
+
+
 @dataclass(frozen=True)
-class Benchmark:
+class Benchmark(Generic[C]):
     """A folder, and how much is done for the jobs whose files it holds."""
 
     folder: Path
-    config: BenchmarkConfig
+    config: C
 
 
-class Task(Protocol):
+OfPaper: TypeAlias = Benchmark[BenchmarkConfig]
+"""In the paper's six settings; that of a table is :data:`irl.benchmark.table.OfTable`."""
+
+
+class Task(Protocol[C]):
     """A piece of work with files of its own, done by any process that sees the folder."""
 
     @property
@@ -92,11 +99,11 @@ class Task(Protocol):
         """Of its files, without their endings: a path within the folder."""
         ...
 
-    def is_done(self, benchmark: Benchmark) -> bool:
+    def is_done(self, benchmark: Benchmark[C]) -> bool:
         """Whether its files are whole."""
         ...
 
-    def work(self, benchmark: Benchmark) -> None:
+    def work(self, benchmark: Benchmark[C]) -> None:
         """Do it and write the files, the one that says that it is done last."""
         ...
 
@@ -113,28 +120,28 @@ class ExpertEpisodes:
         """Of its folder."""
         return f"parts/{self.setting}/{self.seed}"
 
-    def is_done(self, benchmark: Benchmark) -> bool:
+    def is_done(self, benchmark: OfPaper) -> bool:
         """Whether expert, episodes and their seconds are there."""
         folder = benchmark.folder / self.name
         return all((folder / name).is_file() for name in ("expert.npz", "batch.npz", "seconds.json"))
 
-    def work(self, benchmark: Benchmark) -> None:
+    def work(self, benchmark: OfPaper) -> None:
         """Steps 1 to 3 of the pipeline."""
         began = time.process_time()
         seconds = self._simulated(benchmark)[1]
         spent = {"stages": seconds, "processor": time.process_time() - began}
         write_json(benchmark.folder / self.name / "seconds.json", spent)
 
-    def read(self, benchmark: Benchmark) -> Simulated:
+    def read(self, benchmark: OfPaper) -> Simulated:
         """Expert and episodes, split as in every run."""
         return self._simulated(benchmark)[0]
 
-    def seconds(self, benchmark: Benchmark) -> tuple[dict[str, float], float]:
+    def seconds(self, benchmark: OfPaper) -> tuple[dict[str, float], float]:
         """What its stages took, by name, and processor seconds of all."""
         spent = read_json(benchmark.folder / self.name / "seconds.json")
         return spent["stages"], spent["processor"]
 
-    def _simulated(self, benchmark: Benchmark) -> tuple[Simulated, dict[str, float]]:
+    def _simulated(self, benchmark: OfPaper) -> tuple[Simulated, dict[str, float]]:
         """What is stored is read, and what is not is computed and stored."""
         stored = StoredParts(benchmark.folder / self.name)
         with stages(2, quiet=True) as watch:
@@ -166,15 +173,15 @@ class OtherSimulator:
         """Of its file."""
         return f"parts/elsewhere/{self.world.replace(' ', '_')}_{self.gamma:g}"
 
-    def parameters(self, benchmark: Benchmark) -> TumourParameters:
+    def parameters(self, benchmark: OfPaper) -> TumourParameters:
         """Of the simulator."""
         return other_simulators(benchmark.config.demo.parameters)[self.world]
 
-    def is_done(self, benchmark: Benchmark) -> bool:
+    def is_done(self, benchmark: OfPaper) -> bool:
         """Whether the agent is there."""
         return self._path(benchmark).is_file()
 
-    def work(self, benchmark: Benchmark) -> None:
+    def work(self, benchmark: OfPaper) -> None:
         """Train it on the other simulator, for weights of the signs that a doctor knows."""
         parameters, demo = self.parameters(benchmark), benchmark.config.demo
         rng = np.random.default_rng([3, *self.name.encode()])
@@ -182,11 +189,11 @@ class OtherSimulator:
         problem = Problem(*world, self.gamma, uniform_weights(demo.signs))
         fit_successor(problem, demo.fit.agent, rng).save(self._path(benchmark))
 
-    def read(self, benchmark: Benchmark) -> SuccessorAgent:
+    def read(self, benchmark: OfPaper) -> SuccessorAgent:
         """The agent."""
         return SuccessorAgent.load(self._path(benchmark), OracleModel(self.parameters(benchmark)))
 
-    def _path(self, benchmark: Benchmark) -> Path:
+    def _path(self, benchmark: OfPaper) -> Path:
         return benchmark.folder / f"{self.name}.npz"
 
 
@@ -196,11 +203,11 @@ class ExactOptimum:
 
     name = "parts/optimum"
 
-    def is_done(self, benchmark: Benchmark) -> bool:
+    def is_done(self, benchmark: OfPaper) -> bool:
         """Whether it is there."""
         return (benchmark.folder / f"{self.name}.json").is_file()
 
-    def work(self, benchmark: Benchmark) -> None:
+    def work(self, benchmark: OfPaper) -> None:
         """Try every plan."""
         config = benchmark.config
         criteria = [(setting.weights, setting.gamma) for setting in SETTINGS.values()]
@@ -208,12 +215,12 @@ class ExactOptimum:
         found: dict[str, Any] = dict(zip(SETTINGS, values.mean(axis=0).tolist(), strict=True))
         write_json(benchmark.folder / f"{self.name}.json", found)
 
-    def read(self, benchmark: Benchmark) -> dict[str, float]:
+    def read(self, benchmark: OfPaper) -> dict[str, float]:
         """By setting, the largest mean discounted return of these patients."""
         found: dict[str, float] = read_json(benchmark.folder / f"{self.name}.json")
         return found
 
-    def short(self, benchmark: Benchmark, setting: str, policy: Policy) -> float:
+    def short(self, benchmark: OfPaper, setting: str, policy: Policy) -> float:
         """By how much a policy falls short of it, mean over the same patients, without noise."""
         asked, parameters = SETTINGS[setting], benchmark.config.demo.parameters
         starts = benchmark.config.exact_starts()

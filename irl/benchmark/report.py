@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,18 +96,19 @@ def report_of(outcomes: Sequence[Outcome], asked: dict[str, Any]) -> Report:
 def _by_setting(title: str, values: Values, intervals: bool) -> Table:
     columns = {setting: cells(methods) for setting, methods in values.items()}
     names = [name for name in METHODS if any(name in column for column in columns.values())]
-    rows = [[METHODS[name], *(_cell(column.get(name), intervals) for column in columns.values())] for name in names]
+    rows = [[METHODS[name], *(cell_text(column.get(name), intervals) for column in columns.values())] for name in names]
     return Table(title, ["method", *columns], rows)
 
 
-def _cell(cell: Cell | None, intervals: bool) -> str:
+def cell_text(cell: Cell | None, intervals: bool) -> str:
+    """Mean, standard error and, if asked for, interval of a cell, with the mark of the first and of those near it."""
     if cell is None:
         return ""
-    told = f"{_number(cell.mean, 3)}{'*' if cell.first else '†' if cell.not_behind else ''}"
+    told = f"{number(cell.mean, 3)}{'*' if cell.first else '†' if cell.not_behind else ''}"
     if cell.standard_error is not None:
         told += f"\n± {cell.standard_error:.3f}"
     if intervals and cell.interval is not None:
-        told += f"\n[{_interval(cell.interval, 3)}]"
+        told += f"\n[{interval_text(cell.interval, 3)}]"
     return told
 
 
@@ -122,7 +123,7 @@ def _limits(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
     rows = []
     for method in METHODS:
         means = [np.mean(list(runs[method].values())) if method in runs else None for runs in short.values()]
-        rows.append([METHODS[method], *(_number(None if mean is None else float(mean), 4) for mean in means)])
+        rows.append([METHODS[method], *(number(None if mean is None else float(mean), 4) for mean in means)])
     known = [row for row in rows if any(row[1:])]
     tables: list[Table | str] = [Table("Short of the exact optimum", ["method", *short], known)]
     if ceilings:
@@ -141,10 +142,10 @@ def _together(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
             [
                 METHODS[method],
                 str(one.runs),
-                _number(one.middle, 4),
-                _interval(one.middle_interval, 4),
-                _number(one.rank),
-                _interval(one.rank_interval),
+                number(one.middle, 4),
+                interval_text(one.middle_interval, 4),
+                number(one.rank),
+                interval_text(one.rank_interval),
             ]
             for method, one in summaries(values).items()
         ]
@@ -171,10 +172,10 @@ def _weights(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
             found = np.array(list(runs.values()))
             known = mean_and_interval(found)
             figures = [
-                _number(float(found.mean()), 3),
+                number(float(found.mean()), 3),
                 "" if known is None else f"{known[0].standard_error:.3f}",
-                _interval((float(found.min()), float(found.max())), 3),
-                _number(float(np.abs(found - truths[setting]).max()), 3),
+                interval_text((float(found.min()), float(found.max())), 3),
+                number(float(np.abs(found - truths[setting]).max()), 3),
             ]
             rows.append([f"{setting}, {METHODS[method]}", *figures])
     if not rows:
@@ -196,7 +197,7 @@ def _held(outcomes: Sequence[Outcome]) -> tuple[Table, ...]:
             name,
             f"{one.hits} of {one.runs}",
             percent(one.hits / one.runs),
-            _interval(one.share_interval),
+            interval_text(one.share_interval),
         ]
         for name, interval in accounts.items()
         for method, one in held_truths(outcomes, interval).items()
@@ -235,7 +236,7 @@ def _pooled(runs: Sequence[Mapping[int, float]]) -> str:
     values = [value for each in runs for value in each.values()]
     known = mean_and_interval(values)
     error = "" if known is None else f"\n± {known[0].standard_error:.4f}"
-    return f"{_number(float(np.mean(values)), 4)}{error}" if values else ""
+    return f"{number(float(np.mean(values)), 4)}{error}" if values else ""
 
 
 def _seconds(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
@@ -251,26 +252,35 @@ def _seconds(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
 
 
 def _made(outcomes: Sequence[Outcome], asked: dict[str, Any]) -> tuple[Table | str, ...]:
-    settings, codes = asked["settings"], sorted({one.code for one in outcomes})
+    settings = asked["settings"]
     demo = settings["demo"]
-    told = [
+    told = (
         f"{len(outcomes)} outcomes; {demo['episodes']} episodes each, kappa {demo['kappa']:g}; returns of "
         f"{settings['patients']} patients, {settings['elsewhere']} in the other simulators, the optimum of "
-        f"{settings['exact']} without noise.",
+        f"{settings['exact']} without noise."
+    )
+    return told, *made_with(asked, {one.code for one in outcomes})
+
+
+def made_with(asked: dict[str, Any], codes: Collection[str]) -> list[str]:
+    """Versions and machine, as ``benchmark.json`` states them, and the states of the code where there are several."""
+    told = [
         f"Versions: {', '.join(f'{name} {version}' for name, version in asked['versions'].items())}. "
         f"Machine: {asked['machine']}.",
     ]
     if len(codes) > 1:
-        told.append(f"The outcomes are of {len(codes)} states of the code: {', '.join(codes)}.")
-    return tuple(told)
+        told.append(f"The outcomes are of {len(codes)} states of the code: {', '.join(sorted(codes))}.")
+    return told
 
 
-def _number(value: float | None, digits: int = 2) -> str:
+def number(value: float | None, digits: int = 2) -> str:
+    """A number as text; empty where there is none."""
     return "" if value is None else f"{value:.{digits}f}".replace("-", MINUS)
 
 
-def _interval(ends: Interval | None, digits: int = 2) -> str:
-    return "" if ends is None else f"{_number(ends[0], digits)} to {_number(ends[1], digits)}"
+def interval_text(ends: Interval | None, digits: int = 2) -> str:
+    """``low to high``; empty where there is none."""
+    return "" if ends is None else f"{number(ends[0], digits)} to {number(ends[1], digits)}"
 
 
 def outcome_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -312,24 +322,24 @@ def cell_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     for name, (_, measure) in MEASURES.items():
         for setting, methods in values_of(outcomes, measure).items():
             for method, one in cells(methods).items():
-                low, high = one.interval or (None, None)
-                behind = one.behind or (None, None)
-                rows.append(
-                    {
-                        "measure": name,
-                        "setting": setting,
-                        "method": method,
-                        "seeds": one.seeds,
-                        "mean": one.mean,
-                        "standard_error": one.standard_error,
-                        "low": low,
-                        "high": high,
-                        "first": one.first,
-                        "behind_first_low": behind[0],
-                        "behind_first_high": behind[1],
-                    }
-                )
+                rows.append({"measure": name, "setting": setting, "method": method, **cell_numbers(one)})
     return rows
+
+
+def cell_numbers(one: Cell) -> dict[str, Any]:
+    """All that is known of a cell, by column."""
+    low, high = one.interval or (None, None)
+    behind = one.behind or (None, None)
+    return {
+        "seeds": one.seeds,
+        "mean": one.mean,
+        "standard_error": one.standard_error,
+        "low": low,
+        "high": high,
+        "first": one.first,
+        "behind_first_low": behind[0],
+        "behind_first_high": behind[1],
+    }
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:

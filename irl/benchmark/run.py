@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from cirl_gym.files import write_text
 from irl.benchmark.jobs import Job
-from irl.benchmark.parts import Benchmark, Task
+from irl.benchmark.parts import Benchmark, C, OfPaper, Task
 from irl.stages import Reporter, Stages
 from irl.whole_run import one_thread
 
@@ -33,7 +33,7 @@ def jobs_of(settings: Sequence[str], methods: Sequence[str], seeds: int) -> list
     return [Job(setting, method, seed) for seed, setting, method in itertools.product(range(seeds), settings, methods)]
 
 
-def run(benchmark: Benchmark, jobs: Sequence[Job], workers: int, backend: Backend, watch: Stages) -> dict[str, str]:
+def run(benchmark: OfPaper, jobs: Sequence[Job], workers: int, backend: Backend, watch: Stages) -> dict[str, str]:
     """Do what is missing of the jobs, and of the parts that they need.
 
     Args:
@@ -70,7 +70,7 @@ class Watched(Parallel):  # type: ignore[misc]
         self._report(self.n_completed_tasks, self._total)
 
 
-def carry_out(tasks: Sequence[Task], benchmark: Benchmark, report: Reporter) -> dict[str, str]:
+def carry_out(tasks: Sequence[Task[C]], benchmark: Benchmark[C], report: Reporter) -> dict[str, str]:
     """Do what is missing of tasks that need nothing of each other; by name of those that failed, why."""
     failed: dict[str, str] = {}
     for task in tasks:  # of an earlier command that was killed
@@ -88,7 +88,7 @@ def carry_out(tasks: Sequence[Task], benchmark: Benchmark, report: Reporter) -> 
     return failed
 
 
-def attempt(task: Task, benchmark: Benchmark) -> tuple[str, str | None]:
+def attempt(task: Task[C], benchmark: Benchmark[C]) -> tuple[str, str | None]:
     """Carry out a task by one thread: its name, and what went wrong, of which its log has the whole traceback."""
     log = benchmark.folder / f"{task.name}.log"
     write_text(log, BEGUN)
@@ -102,7 +102,7 @@ def attempt(task: Task, benchmark: Benchmark) -> tuple[str, str | None]:
     return task.name, None
 
 
-def under_way(task: Task, benchmark: Benchmark) -> bool:
+def under_way(task: Task[C], benchmark: Benchmark[C]) -> bool:
     """Whether a task was begun by a process that did not come to its end."""
     log = benchmark.folder / f"{task.name}.log"
     return log.is_file() and log.read_text(encoding="utf-8") == BEGUN

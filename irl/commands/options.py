@@ -124,6 +124,29 @@ class TableArguments:
 
 
 @dataclass(frozen=True)
+class WeighedArguments:
+    """What the decisions of a table are explained by."""
+
+    outcomes: tuple[str, ...] = ()
+    """What is weighed: features, or Outside(NAME, 36, 38), Above(NAME, 12), Below(NAME, 92), Change(NAME),
+    Product(NAME, NAME), Given(ACTION), Switched(); default: all features that are not static. The others are only seen
+    and predicted."""
+    lower_is_better: tuple[str, ...] = ()
+    """Outcomes that nobody can want to be higher: their weights are negative."""
+    sign: tuple[str, ...] = ()
+    """Outcomes whose weight has a known sign, as NAME=-1 or NAME=+1."""
+    gamma: float = 0.99
+    """Discount factor, 0 to 1."""
+    habit: tuple[str, ...] = ()
+    """What habits depend on, beside outcomes: previous and previous2, the actions one and two steps before (the
+    default; with more than four actions previous alone), and columns named here (a ward, a shift); or none (the
+    paper's experts, who have no habits)."""
+    forbid: tuple[str, ...] = ()
+    """What the experts could not do: "ACTION when CONDITION" or "ACTION unless CONDITION", each a text of its
+    own. Conditions: Above(NAME, 3), Below(NAME, 3), Outside(NAME, 3, 4), After(ACTION), joined by and."""
+
+
+@dataclass(frozen=True)
 class ModelArguments:
     """Which outcome model is fitted, and how many of it."""
 
@@ -286,29 +309,14 @@ class ExplainOptions:
     """CSV (fields separated by commas, semicolons or tabs), gzipped CSV or Parquet file."""
     columns: OmitArgPrefixes[TableArguments] = field(default_factory=TableArguments)
     """How the table is read."""
-    outcomes: tuple[str, ...] = ()
-    """What is weighed: features, or Outside(NAME, 36, 38), Above(NAME, 12), Below(NAME, 92), Change(NAME),
-    Product(NAME, NAME), Given(ACTION), Switched(); default: all features that are not static. The others are only seen
-    and predicted."""
-    lower_is_better: tuple[str, ...] = ()
-    """Outcomes that nobody can want to be higher: their weights are negative."""
-    sign: tuple[str, ...] = ()
-    """Outcomes whose weight has a known sign, as NAME=-1 or NAME=+1."""
-    gamma: float = 0.99
-    """Discount factor, 0 to 1."""
+    weighed: OmitArgPrefixes[WeighedArguments] = field(default_factory=WeighedArguments)
+    """What the decisions are explained by."""
     outcome_model: OmitArgPrefixes[ModelArguments] = field(default_factory=ModelArguments)
     """What predicts the outcomes."""
     policies: OmitArgPrefixes[SolverArguments] = field(default_factory=SolverArguments)
     """How the max-margin loop finds policies."""
     times: OmitArgPrefixes[TimeArguments] = field(default_factory=TimeArguments)
     """Whether preferences change with time, and how far ahead the experts look."""
-    habit: tuple[str, ...] = ()
-    """What habits depend on, beside outcomes: previous and previous2, the actions one and two steps before (the
-    default; with more than four actions previous alone), and columns named here (a ward, a shift); or none (the
-    paper's experts, who have no habits)."""
-    forbid: tuple[str, ...] = ()
-    """What the experts could not do: "ACTION when CONDITION" or "ACTION unless CONDITION", each a text of its
-    own. Conditions: Above(NAME, 3), Below(NAME, 3), Outside(NAME, 3, 4), After(ACTION), joined by and."""
     effect: tuple[str, ...] = ()
     """What is known of an action's effect on the next value, each a text of its own: "ACTION raises NAME", "ACTION
     lowers NAME", "ACTION does not change NAME" or "ACTION NAME +0.1 to +0.4". Where the outcome model contradicts it,
@@ -331,8 +339,8 @@ def check_at_once(options: ExplainOptions) -> None:
     Raises:
         ValueError: gamma or the seed is out of its range.
     """
-    if not 0 <= options.gamma <= 1:
-        raise ValueError(f"gamma must lie between 0 and 1, got {options.gamma}")
+    if not 0 <= options.weighed.gamma <= 1:
+        raise ValueError(f"gamma must lie between 0 and 1, got {options.weighed.gamma}")
     if options.seed < 0:
         raise ValueError(f"seed must not be negative, got {options.seed}")
 
@@ -343,12 +351,14 @@ def fit_config(options: DemoOptions | ExplainOptions) -> FitConfig:
     Raises:
         ValueError: an option is out of its range, or two contradict each other.
     """
-    config = _usual_fit(options.gamma, options.quick, options.forbid)
     if isinstance(options, ExplainOptions):
         from irl.settings import FOLDS, HABIT
 
-        config = replace(config, habit=habit_contexts(options.habit, HABIT), folds=FOLDS)
+        asked = options.weighed
+        config = _usual_fit(asked.gamma, options.quick, asked.forbid)
+        config = replace(config, habit=habit_contexts(asked.habit, HABIT), folds=FOLDS)
     else:
+        config = _usual_fit(options.gamma, options.quick, options.forbid)
         usual = () if options.expert_habit is None else ("previous",)
         config = replace(config, habit=habit_contexts(options.habit, usual))
     for chosen in (options.outcome_model, options.policies, options.times):
@@ -468,11 +478,12 @@ class BaselinesOptions:
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    """Compare all methods in the paper's six settings with many seeds, or remake the report: cirl benchmark report DIR.
+    """Compare all methods in the paper's six settings with many seeds, or on a table (--table) with many splits of its
+    patients, or remake the report: cirl benchmark report DIR.
 
-    Every method with one seed in one setting is a job with a file of its own: the same command, given again, does what
-    is missing, and so does one with more settings, methods or seeds. A job that fails is listed with its log and stops
-    no other.
+    Every method with one seed in one setting or split is a job with a file of its own: the same command, given again,
+    does what is missing, and so does one with more settings, methods or seeds. A job that fails is listed with its log
+    and stops no other.
     """
 
     report: Positional[tuple[Literal["report"], Path] | None] = None
@@ -481,9 +492,10 @@ class BenchmarkOptions:
     """Hundredths of the weights of tumour and side effects, and gamma; default: all six (30-70-0.99 70-30-0.99
     50-50-0.99 30-70-0.5 70-30-0.5 50-50-0.5)."""
     methods: tuple[str, ...] = ()
-    """Which are compared, as in cirl baselines, beside expert and boosting; default: all."""
+    """Which are compared, as in cirl baselines, beside expert and boosting (of a table: boosting, table, majority,
+    repeat); default: all."""
     seeds: int = 10
-    """Seeds 0, 1, ... of experts, episodes and methods: so many."""
+    """Seeds 0, 1, ... of experts, episodes and methods, or of splits of a table's patients: so many."""
     jobs: int = 1
     """Processes; -1: as many as there are processors."""
     backend: Literal["loky", "ray", "dask"] = "loky"
@@ -493,6 +505,13 @@ class BenchmarkOptions:
     """A first look in a fraction of the time, with wider errors."""
     out: Path = Path("runs/benchmark")
     """Folder for the jobs, what they share, and the report."""
+    table: Path | None = None
+    """CSV, gzipped CSV or Parquet file, as for cirl explain: how well its decisions are foreseen, in place of the
+    paper's settings."""
+    columns: OmitArgPrefixes[TableArguments] = field(default_factory=TableArguments)
+    """How the table is read."""
+    weighed: OmitArgPrefixes[WeighedArguments] = field(default_factory=WeighedArguments)
+    """What the decisions are explained by."""
 
     def __post_init__(self) -> None:
         if self.report is not None:

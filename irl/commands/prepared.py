@@ -17,7 +17,7 @@ from cirl_gym.files import escaped
 from cirl_gym.tables.columns import TableColumns, TableOptions
 from cirl_gym.tables.read import PreparedTable, check_enough, prepare_table
 from cirl_gym.tables.weighed import chosen_outcomes, known_signs
-from irl.commands.options import ExplainOptions, TableArguments, check_at_once, habit_contexts
+from irl.commands.options import ExplainOptions, TableArguments, WeighedArguments, check_at_once, habit_contexts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,19 +63,20 @@ def asked_table(
         OSError: the file cannot be read.
     """
     check_at_once(options)
-    habits = [name for name in habit_contexts(options.habit, ()) if name not in ACTIONS_BEFORE]
+    asked = options.weighed
+    habits = [name for name in habit_contexts(asked.habit, ()) if name not in ACTIONS_BEFORE]
     sheet, columns, how = options.columns.read(source, habits)
-    signs = signs_of(options, columns)
-    return prepared(sheet, columns, how, options.outcomes, options.forbid, options.seed), how, signs
+    signs = signs_of(asked, columns)
+    return prepared(sheet, columns, how, asked.outcomes, asked.forbid, options.seed), how, signs
 
 
-def signs_of(options: ExplainOptions, columns: TableColumns) -> dict[str, int]:
-    """By outcome the sign of its weight, where the options say that it is known.
+def signs_of(asked: WeighedArguments, columns: TableColumns) -> dict[str, int]:
+    """By outcome the sign of its weight, where it is said that it is known.
 
     Raises:
         ValueError: a name is no outcome of such columns, or an entry cannot be read.
     """
-    return known_signs(chosen_outcomes(columns, options.outcomes), options.lower_is_better, options.sign)
+    return known_signs(chosen_outcomes(columns, asked.outcomes), asked.lower_is_better, asked.sign)
 
 
 def splits(data: Path, arguments: TableArguments, seed: int) -> tuple[Batch, Batch]:

@@ -25,7 +25,7 @@ from irl.run import Run
 from irl.settings import DemoConfig
 from irl.stages import stages
 from irl.stored_stages import stored_expert
-from irl.whole_run import _plain
+from irl.whole_run import in_json
 
 HABITUAL = tiny_demo(kappa=20.0, expert_habit=(4.0, -1.0))
 
@@ -49,7 +49,7 @@ def test_experts_with_habits_repeat_what_they_did(simulated):
 
 
 def test_a_run_rebuilds_its_experts(simulated, tmp_path):
-    asked = _plain({"command": "demo", **asdict(HABITUAL)})
+    asked = in_json({"command": "demo", **asdict(HABITUAL)})
     assert asked["expert_habit"] == [4.0, -1.0]
     run = Run.begin(tmp_path / "run", asked)
     simulated.expert.agent.save(run.folder / "expert.npz")
