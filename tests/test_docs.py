@@ -87,6 +87,7 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     monkeypatch.setattr("irl.commands.expert.command", lambda given: ran.append((given.algorithm, str(given.out))))
     monkeypatch.setattr("irl.commands.diagnose.command", lambda given: ran.append(("diagnose", str(given.run))))
     monkeypatch.setattr("irl.commands.compare.command", lambda given: ran.append(("compare", str(given.out))))
+    monkeypatch.setattr("irl.commands.case_study.command", lambda given: ran.append((given.study, str(given.meds))))
     monkeypatch.setattr("irl.commands.why.command", lambda given: ran.append((given.patient, given.step)))
     monkeypatch.setattr("irl.commands.baselines.command", lambda given: ran.append(("baselines", str(given.run))))
     monkeypatch.setattr("irl.commands.benchmark.command", lambda given: ran.append(("benchmark", str(given.out))))
@@ -104,13 +105,14 @@ def test_commands_are_taken_by_the_command_line(monkeypatch):
     assert ("diagnose", "runs/demo") in ran
     assert ("tune", "runs/tune") in ran
     assert ("benchmark", "runs/benchmark") in ran
+    assert ("potassium", "DIR") in ran
     assert ("ann", 3) in ran
 
 
 def test_options_named_alone_exist(capsys):
     named = set(re.findall(r"`(--[a-z-]+)", WORDS))
     shown = ""
-    for command in ("demo", "explain", "tune", "compare", "baselines", "benchmark"):
+    for command in ("demo", "explain", "case-study", "tune", "compare", "baselines", "benchmark"):
         with pytest.raises(SystemExit) as stop:
             main([command, "--help"])
         assert stop.value.code == 0

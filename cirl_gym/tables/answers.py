@@ -65,6 +65,19 @@ class AnswerCounts:
         that their rows do not hold."""
         return self.share >= MANY and self.decisions_after > self.by_chance + 3 * self.chance_spread
 
+    @classmethod
+    def together(cls, parts: Sequence[AnswerCounts]) -> AnswerCounts:
+        """Those of one name in several parts of the records, of different ids."""
+        return cls(
+            parts[0].name,
+            actions=sum(one.actions for one in parts),
+            actions_after=sum(one.actions_after for one in parts),
+            decisions=sum(one.decisions for one in parts),
+            decisions_after=sum(one.decisions_after for one in parts),
+            by_chance=sum(one.by_chance for one in parts),
+            chance_spread=float(np.sqrt(sum(one.chance_spread**2 for one in parts))),
+        )
+
     def sentence(self) -> str:
         """The count in words, as a warning where there are many and more than by chance."""
         chance = f"{100 * self.by_chance / max(self.decisions, 1):.0f} %"
@@ -125,7 +138,7 @@ def steps(points: pd.DataFrame, window: float | None, margin: float) -> pd.DataF
     latest = start + (np.inf if window is None else window)
     return pd.DataFrame(
         {
-            "id": points["id"].to_numpy(),
+            "id": points["id"].array,
             "time": start,
             "row": np.arange(len(points)),
             "start": start,

@@ -7,8 +7,8 @@ the action. In rows that summarise a stretch of time this is not so (docs/timing
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from cirl_gym.tables.spellings import plain_id
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 _OWN = ("id", "patient", "time", "terminated", "truncated")
+T = TypeVar("T", "PointCounts", "ActionPlaces", "IdCounts", RecordCounts)
 _PLACES = ("taken", "elsewhere", "before", "after", "late", "near")
 
 
@@ -140,7 +141,7 @@ class DecisionOptions:
 
     Raises:
         ValueError: a number of decisions is not positive, there are fewer at most than at least, a name is there twice,
-            or two columns of the table would have one name.
+            two columns of the table would have one name, or a part does not name its columns.
     """
 
     window: Span | None = None
@@ -162,6 +163,9 @@ class DecisionOptions:
     """To whom each id belongs; None: there is no such column."""
     terminated: Collection[str] = ()
     """Ids that ended with what happened to them (a death), not only with the watching."""
+    part: bool = False
+    """The records are one part of all: there may be none of a covariate or an action that is named, or no row. Reports
+    of parts are added up by :func:`together`."""
 
     def __post_init__(self) -> None:
         for name in ("covariates", "given"):
@@ -169,6 +173,8 @@ class DecisionOptions:
             if names is not None:
                 object.__setattr__(self, name, (names,) if isinstance(names, str) else tuple(names))
         check_names([*_OWN, *(self.covariates or ()), *(self.given or ())], "the table of decisions")
+        if self.part and (self.covariates is None or self.given is None):
+            raise ValueError("part: name the covariates and what is given: a part may lack some")
         most = self.min_decisions if self.max_decisions is None else self.max_decisions
         if not 1 <= self.min_decisions <= most:
             raise ValueError(
@@ -204,9 +210,9 @@ def at_measurements(
     options = options or DecisionOptions()
     if options.covariates is not None and at not in options.covariates:
         options = replace(options, covariates=(at, *options.covariates))
-    readings, clock, read = read_records(records, "records", options.covariates, options.duplicates)
+    readings, clock, read = read_records(records, "records", options.covariates, options.duplicates, options.part)
     names = sorted(set(readings["name"]))
-    if at not in names:
+    if at not in names and not options.part:
         raise ValueError(f"records: no reading that can be placed has the name {at!r}; the names are {listed(names)}")
     columns = options.covariates or (at, *(name for name in names if name != at))
     points = readings.loc[readings["name"] == at, ["id", "time"]]
@@ -226,7 +232,7 @@ def at_times(
         ValueError: as :func:`at_measurements`; or a row of ``times`` has no id, no time, or those of another.
     """
     options = options or DecisionOptions()
-    readings, clock, read = read_records(records, "records", options.covariates, options.duplicates)
+    readings, clock, read = read_records(records, "records", options.covariates, options.duplicates, options.part)
     points, own = read_times(times, "times")
     clock = one_clock(times=own, records=clock)
     columns = options.covariates or tuple(sorted(set(readings["name"])))
@@ -239,23 +245,23 @@ class _Known:
 
     readings: pd.DataFrame
     columns: tuple[str, ...]
-    clock: Clock
+    clock: Clock | None
     counts: RecordCounts
 
 
 def _table(
     known: _Known, actions: pd.DataFrame, points: pd.DataFrame, points_of: str, apart: Span, options: DecisionOptions
 ) -> tuple[pd.DataFrame, DecisionReport]:
-    acts, act_clock, act_counts = read_records(actions, "actions", options.given)
+    acts, act_clock, act_counts = read_records(actions, "actions", options.given, part=options.part)
     clock = one_clock(records=known.clock, actions=act_clock)
     with_points, everyone = set(points["id"]), set(points["id"]) | set(known.readings["id"])
-    if not everyone & set(acts["id"]):
+    if not everyone & set(acts["id"]) and not options.part:
         here, there = acts["id"].iloc[0], min(everyone)
         raise ValueError(f"actions: no id is one of those of the records, {here!r} and others here, {there!r} there")
     given = options.given or tuple(sorted(set(acts["name"])))
     check_names([*_OWN, *known.columns, *given], "the table of decisions")
     kept, counts, cut = _points(points, clock.span("apart", apart), options)
-    if kept.empty:
+    if kept.empty and not options.part:
         far = f" at least {apart!r} apart" if apart else ""
         raise ValueError(f"no id has {options.min_decisions + 1} {points_of}{far}, as its decisions and last row need")
     window = None if options.window is None else clock.span("window", options.window)
@@ -279,6 +285,37 @@ def _table(
         count_answers(taken, known.readings, known.columns),
     )
     return frame, report
+
+
+def together(reports: Sequence[DecisionReport]) -> DecisionReport:
+    """The account of a table whose parts were made one by one, of different ids and with the same options.
+
+    Raises:
+        ValueError: there is no report, or they are of tables with different columns.
+    """
+    if len({(one.points_of, tuple(one.given), tuple(answer.name for answer in one.answers)) for one in reports}) != 1:
+        raise ValueError("reports of parts of one table have the same columns, and there is at least one")
+    first = reports[0]
+    return DecisionReport(
+        first.points_of,
+        records=_sum([one.records for one in reports]),
+        actions=_sum([one.actions for one in reports]),
+        points=_sum([one.points for one in reports]),
+        places=_sum([one.places for one in reports]),
+        ids=_sum([one.ids for one in reports]),
+        given={name: sum(one.given[name] for one in reports) for name in first.given},
+        decisions=sum(one.decisions for one in reports),
+        answers=tuple(AnswerCounts.together(of_one) for of_one in zip(*(one.answers for one in reports), strict=True)),
+    )
+
+
+def _sum(counts: Sequence[T]) -> T:
+    """Counts of parts, field by field; what is said in words is said once."""
+    summed: dict[str, Any] = {}
+    for field in fields(counts[0]):
+        each = [getattr(one, field.name) for one in counts]
+        summed[field.name] = tuple(dict.fromkeys(sum(each, ()))) if isinstance(each[0], tuple) else sum(each)
+    return replace(counts[0], **summed)
 
 
 def _points(points: pd.DataFrame, apart: float, options: DecisionOptions) -> tuple[pd.DataFrame, PointCounts, set[str]]:

@@ -101,8 +101,12 @@ class RecordCounts:
 
 
 def read_records(
-    frame: pd.DataFrame, what: str, names: Sequence[str] | None, duplicates: Duplicates | None = None
-) -> tuple[pd.DataFrame, Clock, RecordCounts]:
+    frame: pd.DataFrame,
+    what: str,
+    names: Sequence[str] | None,
+    duplicates: Duplicates | None = None,
+    part: bool = False,
+) -> tuple[pd.DataFrame, Clock | None, RecordCounts]:
     """Records that can be placed, one per id, time and name, in the order of these.
 
     Args:
@@ -110,10 +114,11 @@ def read_records(
         what: what to call them in messages, such as "records".
         names: those to read; None: all.
         duplicates: what to do with readings of one id, time and name that differ; None: there are no values to read.
+        part: these are a part of all records: some names, or all records, may be in others.
 
     Returns:
         Columns ``id`` and ``name`` (texts), ``time`` (float64; microseconds of ISO times, int64) and ``value``; the
-        clock; the account.
+        clock, None where a part has no record; the account.
 
     Raises:
         ValueError: a column is missing, a time or value cannot be read, differing readings are an error, a name has no
@@ -132,7 +137,7 @@ def read_records(
     found = sorted({name for name in called if name is not None})
     notes += tuple(alike(found, "names"))
     unknown = [] if names is None else [name for name in names if name not in found]
-    if unknown:
+    if unknown and not part:
         raise ValueError(f"{what}: no record has the name {listed(unknown)}; the names are {listed(found)}")
     wanted = np.isin(called.astype(str), found if names is None else list(names))
     empty = np.zeros(len(frame), dtype=np.bool_)
@@ -150,6 +155,10 @@ def read_records(
     ):
         counts[why] = int((these & ~left).sum())
         left = left | these
+    if left.all() and part:
+        columns = {"id": str, "time": np.int64, "name": str} | ({} if duplicates is None else {"value": np.float64})
+        none = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in columns.items()})
+        return none, None, RecordCounts(len(frame), **counts, identical=0, merged=0, used=0, notes=notes)
     if left.all():
         told = ", ".join(f"{number} {why.replace('_', ' ')}" for why, number in counts.items() if number)
         raise ValueError(f"{what}: none of {len(frame)} can be used{f': {told}' if told else ''}")
@@ -166,11 +175,6 @@ def read_records(
     return one, clock, account
 
 
-def _no_value(sheet: Sheet) -> BoolArray:
-    values, bad = sheet.measured("value")
-    return np.isnan(values) & ~bad
-
-
 def read_times(frame: pd.DataFrame, what: str) -> tuple[pd.DataFrame, Clock]:
     """Columns ``id`` and ``time`` of a frame, in the order of these, and their clock.
 
@@ -181,6 +185,7 @@ def read_times(frame: pd.DataFrame, what: str) -> tuple[pd.DataFrame, Clock]:
     if absent:
         raise ValueError(f"{what}: there is no column {listed(absent)}; the columns are {listed(map(str, frame))}")
     points, clock, counts = read_records(frame[["id", "time"]].assign(name="row"), what, None)
+    assert clock is not None  # records that are all there have one
     if counts.used < counts.read:
         raise ValueError(
             f"{what}: {counts.read - counts.used} of {counts.read} rows have no id, no time, or those of another row"
@@ -235,10 +240,14 @@ def first_after(points: pd.DataFrame, records: pd.DataFrame) -> FloatArray:
     return np.where(np.isnan(found), np.inf, found)[np.argsort(order)]
 
 
-def one_clock(**clocks: Clock) -> Clock:
-    """The clock that all have in common; a ValueError that names two frames whose times cannot be compared."""
+def one_clock(**clocks: Clock | None) -> Clock:
+    """The clock that all that have one have in common; a ValueError that names two frames whose times cannot be
+    compared."""
     words = {(False, False): "numbers", (True, False): "ISO times", (True, True): "ISO times with a zone"}
-    (first, clock), *rest = clocks.items()
+    told = {name: one for name, one in clocks.items() if one is not None}
+    if not told:
+        return Clock(iso=True)
+    (first, clock), *rest = told.items()
     for name, other in rest:
         if other != clock:
             raise ValueError(

@@ -14,6 +14,7 @@ from typing import Any
 COMMANDS = {
     "demo": ("DemoOptions", "irl.commands.explain"),
     "explain": ("ExplainOptions", "irl.commands.tables"),
+    "case-study": ("CaseStudyOptions", "irl.commands.case_study"),
     "why": ("WhyOptions", "irl.commands.why"),
     "tune": ("TuneOptions", "irl.commands.tables"),
     "diagnose": ("DiagnoseOptions", "irl.commands.diagnose"),

@@ -374,6 +374,32 @@ def _usual_fit(gamma: float, quick: bool, forbid: tuple[str, ...]) -> FitConfig:
 
 
 @dataclass(frozen=True)
+class CaseStudyOptions:
+    """Say why a treatment of intensive care was given, from a MEDS data set, beside what medicine knows of it.
+
+    Studies: antibiotics, insulin, potassium, transfusion, vasopressor; or the TOML file of one of your own.
+    """
+
+    study: Positional[str]
+    """Name of the study, or the path of its file."""
+    meds: Path | None = None
+    """Folder of the MEDS data set, whose events are in data/**/*.parquet; without it the command says where open data
+    can be had."""
+    variant: str | None = None
+    """The study with another choice, such as "bins 12 h"."""
+    sensitivity: bool = False
+    """Every variant too, each with a run of its own."""
+    seed: int = 0
+    """Everything that is drawn."""
+    quick: bool = False
+    """A first look in a fraction of the time, with wider errors."""
+    fresh: bool = False
+    """Begin anew, even if the same command was stopped before and could go on."""
+    out: Path = Path("runs/case-study")
+    """Folder for study.json, table.csv, and the run as cirl explain leaves it."""
+
+
+@dataclass(frozen=True)
 class TuneOptions:
     """Search for the settings of an outcome model that predict best what happened next.
 

@@ -1,0 +1,106 @@
+"""``cirl case-study NAME``: a decision of intensive care from a MEDS data set, beside what medicine knows of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cirl_gym.files import escaped, write_text
+from cirl_gym.tables.meds import OPEN_DATA
+from irl.case_studies.study import Study, read_study
+from irl.case_studies.table import study_table
+from irl.commands.options import CaseStudyOptions, ExplainOptions, TableArguments
+from irl.commands.prepared import asked_table
+
+if TYPE_CHECKING:
+    from irl.result.case_study import CaseStudy
+
+STUDY, TABLE, VARIANTS = "study.json", "table.csv", "variants"
+"""Beside the files of the run; the last is a folder of folders."""
+
+
+def command(options: CaseStudyOptions) -> CaseStudy:
+    """Make the table of a study, find what its decisions traded off, print it; write ``study.json`` and the run.
+
+    Raises:
+        ValueError: there is no such study, no data set, or nothing can be learnt from it; the message says what to do.
+        OSError: the folder cannot be written to.
+        ImportError: pyarrow, which reads MEDS data, is not installed.
+    """
+    study = read_study(options.study, options.variant)
+    if options.meds is None:
+        raise ValueError(f"--meds: name the folder of a MEDS data set. {OPEN_DATA}")
+    if options.variant is not None and options.sensitivity:
+        raise ValueError("--sensitivity runs every variant; give it without --variant")
+    found = one_study(study, options, options.variant, options.out)
+    if options.sensitivity:
+        found = _with_variants(found, study, options)
+    found.write(options.out / STUDY)
+    from irl.commands.terminal import console
+    from irl.report.case_study import report_of_study
+    from irl.report.terminal import show
+
+    show(report_of_study(found, options.out), console())
+    return found
+
+
+def _with_variants(found: CaseStudy, study: Study, options: CaseStudyOptions) -> CaseStudy:
+    """The same study with other choices, each with a run of its own."""
+    from msgspec import structs
+
+    from irl.case_studies.findings import varied
+
+    variants = []
+    for one in study.variant:
+        folder = options.out / VARIANTS / re.sub(r"\W+", "_", one.name)
+        told = one_study(read_study(options.study, one.name), options, one.name, folder)
+        variants.append(varied(study, one.name, told))
+    return structs.replace(found, variants=tuple(variants))
+
+
+def one_study(study: Study, options: CaseStudyOptions, variant: str | None, folder: Path) -> CaseStudy:
+    """One study or variant of it, by the road of ``cirl explain``; the folder gets its table and its run."""
+    assert options.meds is not None
+    table = study_table(study, options.meds)
+    write_text(folder / TABLE, table.frame.to_csv(index=False))
+    asked = explain_options(study, options, folder)
+    parts, how, signs = asked_table(asked, asked.table)
+    for line in (*table.lines(), *parts.report.lines()):
+        print(escaped(line))
+    from irl import whole_run
+    from irl.case_studies.findings import findings
+    from irl.stored_stages import remove
+
+    if options.fresh:
+        remove(folder)
+    config = whole_run.asked_of(asked, parts.report.columns, how, signs, TABLE)
+    run = whole_run.explain(whole_run.Episodes.of_table(parts), config, folder)
+    name = Path(options.study).stem if options.study.endswith(".toml") else options.study
+    return findings(study, name, variant, table, run, options.quick)
+
+
+def explain_options(study: Study, options: CaseStudyOptions, folder: Path) -> ExplainOptions:
+    """What ``cirl explain`` is asked of the study's table."""
+    columns = TableArguments(
+        id="stay",
+        time="time",
+        action=(study.action.name,),
+        features=tuple(one.name for one in study.covariate),
+        static=tuple(one.name for one in study.covariate if one.static),
+        group="subject",
+    )
+    return ExplainOptions(
+        table=folder / TABLE,
+        columns=columns,
+        outcomes=study.weigh.outcomes,
+        lower_is_better=study.weigh.lower_is_better,
+        sign=study.weigh.sign,
+        gamma=study.weigh.gamma,
+        habit=study.weigh.habit,
+        forbid=study.weigh.forbid,
+        effect=tuple(one.says for one in study.known.effects),
+        seed=options.seed,
+        quick=options.quick,
+        out=folder,
+    )

@@ -1,0 +1,118 @@
+"""``study.json``: what a case study asked, what it found, and whether that is what medicine knows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from irl.result.codec import Count, Document, Interval, NotNegative, Record, Some, require
+from irl.result.result import Difference, Foreseen
+
+Says = Literal["agrees", "contradicts", "open", "nothing known"]
+"""Of a finding beside what is known: the whole interval is on the known side, on the other one, on both; or nothing is
+known."""
+
+
+class Counts(Record, frozen=True, kw_only=True):
+    """Of the table."""
+
+    stays: Count
+    """Of the data set."""
+    cohort: Count
+    """Stays that the study is about."""
+    used: Count
+    """Those with a decision."""
+    patients: Some
+    decisions: Some
+    taken: Count
+    """Decisions to act."""
+    rows: Some
+
+    def check(self) -> None:
+        """They nest."""
+        require(self.used <= self.cohort <= self.stays, "counts: used, cohort and stays must rise in this order")
+        require(self.taken <= self.decisions < self.rows, "counts: taken, decisions and rows must rise in this order")
+
+
+class EffectFinding(Record, frozen=True, kw_only=True):
+    """What the action is estimated to change in the next value, raw units."""
+
+    action: str
+    outcome: str
+    effect: float
+    interval: Interval | None
+    """90 % interval over patients."""
+    known: str | None
+    """What was known beforehand."""
+    source: str | None
+    says: Says
+
+
+class WeightFinding(Record, frozen=True, kw_only=True):
+    """A weight, and the sign that it is known to have."""
+
+    outcome: str
+    weight: float
+    interval: Interval
+    """90 %."""
+    per: str
+    """What the weight is of one of."""
+    unread: str | None
+    """Why it may not be read, if so."""
+    known: str | None
+    source: str | None
+    says: Says
+
+
+class Rate(Record, frozen=True, kw_only=True):
+    """How much of one outcome weighs as much as one unit of another, both in their own units.
+
+    Where both ends are None, no number bounds it: the other's weight may be 0.
+    """
+
+    outcome: str
+    against: str
+    """The outcome of the largest weight."""
+    rate: float | None
+    """Of ``against`` for one unit of ``outcome``; negative where one is liked and the other avoided."""
+    interval: Interval | None
+    """90 %."""
+
+
+class VariantFinding(Record, frozen=True, kw_only=True):
+    """What the same study says with another choice."""
+
+    name: str
+    why: str
+    decisions: Some
+    taken: Count
+    verdict: str
+    beyond_habit: Difference
+    effects: tuple[EffectFinding, ...]
+    weights: tuple[WeightFinding, ...]
+
+
+class CaseStudy(Document, frozen=True, kw_only=True):
+    """The findings of one study: aggregates alone, no row of the data."""
+
+    study: str
+    variant: str | None
+    title: str
+    question: str
+    action: str
+    """What the action is."""
+    seed: Count
+    quick: bool
+    counts: Counts
+    verdict: str
+    beyond_habit: Difference
+    """What outcomes add to habit, in the log-likelihood of a decision."""
+    effects: tuple[EffectFinding, ...]
+    weights: tuple[WeightFinding, ...]
+    rates: tuple[Rate, ...]
+    methods: dict[str, Foreseen]
+    """By account of the decisions how well it foresees those of patients that it was not learnt from."""
+    folds: Count
+    """Parts of the cross-validation over patients; 0: held-out patients."""
+    seconds: NotNegative
+    variants: tuple[VariantFinding, ...] = ()
+    """The same with other choices, where they were asked for."""
