@@ -10,7 +10,7 @@ from cirl_gym.files import escaped, write_text
 from cirl_gym.tables.meds import OPEN_DATA
 from irl.case_studies.study import Study, read_study
 from irl.case_studies.table import study_table
-from irl.commands.options import CaseStudyOptions, ExplainOptions, TableArguments
+from irl.commands.options import CaseStudyOptions, ExplainOptions, TableArguments, WeighedArguments
 from irl.commands.prepared import asked_table
 
 if TYPE_CHECKING:
@@ -93,12 +93,14 @@ def explain_options(study: Study, options: CaseStudyOptions, folder: Path) -> Ex
     return ExplainOptions(
         table=folder / TABLE,
         columns=columns,
-        outcomes=study.weigh.outcomes,
-        lower_is_better=study.weigh.lower_is_better,
-        sign=study.weigh.sign,
-        gamma=study.weigh.gamma,
-        habit=study.weigh.habit,
-        forbid=study.weigh.forbid,
+        weighed=WeighedArguments(
+            outcomes=study.weigh.outcomes,
+            lower_is_better=study.weigh.lower_is_better,
+            sign=study.weigh.sign,
+            gamma=study.weigh.gamma,
+            habit=study.weigh.habit,
+            forbid=study.weigh.forbid,
+        ),
         effect=tuple(one.says for one in study.known.effects),
         seed=options.seed,
         quick=options.quick,
