@@ -24,6 +24,7 @@ _NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 def counts_of(table: StudyTable, action: str) -> Counts:
     """Numbers of stays, patients and decisions of a table."""
     taken = table.frame[action]
+    before = table.frame.groupby("stay")[action].shift(1)
     return Counts(
         stays=table.stays,
         cohort=table.cohort,
@@ -31,6 +32,7 @@ def counts_of(table: StudyTable, action: str) -> Counts:
         patients=int(table.frame["subject"].nunique()),
         decisions=int(taken.notna().sum()),
         taken=int(taken.fillna(0).sum()),
+        changes=int((taken != before).fillna(False).sum()),
         rows=len(table.frame),
     )
 

@@ -39,7 +39,8 @@ def headline(found: CaseStudy) -> tuple[str, ...]:
     counts, added = found.counts, found.beyond_habit
     looked = (
         f"{counts.decisions:,} decisions of {counts.patients:,} patients ({counts.used:,} stays); the action, "
-        f"{found.action}, in {percent(counts.taken / counts.decisions)} of them."
+        f"{found.action}, in {percent(counts.taken / counts.decisions)} of them; {counts.changes:,} differ from the "
+        "decision before."
     )
     verdict = (
         f"{found.verdict.capitalize()}: with outcomes, the log-likelihood of a decision is higher by "

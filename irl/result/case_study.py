@@ -25,6 +25,8 @@ class Counts(Record, frozen=True, kw_only=True):
     decisions: Some
     taken: Count
     """Decisions to act."""
+    changes: Count
+    """Decisions that differ from the one before of the same stay."""
     rows: Some
 
     def check(self) -> None:

@@ -311,6 +311,8 @@ def test_a_study_of_ones_own_runs_and_leaves_what_it_found(tmp_path, monkeypatch
     assert 1.5 < effect.effect < 2.5
     assert [one.name for one in found.variants] == ["window 30 min"]
     assert found.folds > 1
+    rows = pd.read_csv(out / "table.csv").dropna()
+    assert found.counts.changes == sum((one["dose"].diff().abs() == 1).sum() for _, one in rows.groupby("stay"))
     assert len(pd.read_csv(out / "table.csv")) == 144
     assert (out / "variants" / "window_30_min" / "result.json").is_file()
     for words in ("Why is it given?", "dose 1 on level", "agrees with what is known", "preferences and habit (CIRL)"):
