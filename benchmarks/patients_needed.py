@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
-from semi_synthetic import Fitting, Ward, check_folder, fitted, fitted_ward, true_gain
+from semi_synthetic import Fitting, check_folder, fitted_ward
 from stored import stored
 
 from cirl_gym.files import StoredParts
 from irl.result.result import BEYOND
+from irl.semi_synthetic import Ward, fitted, true_gain
 
 _OF_A_RUN = ("out", "weighed", "strength", "patients", "seeds")
 

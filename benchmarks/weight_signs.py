@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 import torch
 from effects import GAMMA, KAPPAS, PATIENTS, STEPS, DrivenLevel, observed
-from semi_synthetic import WIDTH, brief, fitted, moved, true_gain
 from stored import stored
 
 from agents.expert import EXPERT, Expert, successor_expert
@@ -40,6 +39,7 @@ from cirl_gym.data.habits import Habit
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.files import StoredParts
 from cirl_gym.types import FloatArray
+from irl.semi_synthetic import WIDTH, brief, fitted, moved, true_gain
 from irl.settings import FOLDS, HABIT, FitConfig, quick_agent
 
 OUTCOMES = ("Below(level, 0)", "Above(level, 1)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from irl.commands.options import CaseStudyOptions, ExplainOptions, TableArgument
 from irl.commands.prepared import asked_table
 
 if TYPE_CHECKING:
-    from irl.result.case_study import CaseStudy
+    from irl.result.case_study import CaseStudy, CheckedRun
 
 STUDY, TABLE, VARIANTS = "study.json", "table.csv", "variants"
 """Beside the files of the run; the last is a folder of folders."""
@@ -33,7 +34,9 @@ def command(options: CaseStudyOptions) -> CaseStudy:
         raise ValueError(f"--meds: name the folder of a MEDS data set. {OPEN_DATA}")
     if options.variant is not None and options.sensitivity:
         raise ValueError("--sensitivity runs every variant; give it without --variant")
-    found = one_study(study, options, options.variant, options.out)
+    if options.check < 0:
+        raise ValueError(f"--check: a number of simulated experts, not negative, got {options.check}")
+    found = one_study(study, options, options.variant, options.out, options.check)
     if options.sensitivity:
         found = _with_variants(found, study, options)
     found.write(options.out / STUDY)
@@ -54,13 +57,16 @@ def _with_variants(found: CaseStudy, study: Study, options: CaseStudyOptions) ->
     variants = []
     for one in study.variant:
         folder = options.out / VARIANTS / re.sub(r"\W+", "_", one.name)
-        told = one_study(read_study(options.study, one.name), options, one.name, folder)
+        told = one_study(read_study(options.study, one.name), options, one.name, folder, 0)
         variants.append(varied(study, one.name, told))
     return structs.replace(found, variants=tuple(variants))
 
 
-def one_study(study: Study, options: CaseStudyOptions, variant: str | None, folder: Path) -> CaseStudy:
-    """One study or variant of it, by the road of ``cirl explain``; the folder gets its table and its run."""
+def one_study(study: Study, options: CaseStudyOptions, variant: str | None, folder: Path, check: int) -> CaseStudy:
+    """One study or variant of it, by the road of ``cirl explain``; the folder gets its table and its run.
+
+    ``check`` is the number of experts that are simulated in a world fitted to the table.
+    """
     assert options.meds is not None
     table = study_table(study, options.meds)
     write_text(folder / TABLE, table.frame.to_csv(index=False))
@@ -75,9 +81,22 @@ def one_study(study: Study, options: CaseStudyOptions, variant: str | None, fold
     if options.fresh:
         remove(folder)
     config = whole_run.asked_of(asked, parts.report.columns, how, signs, TABLE)
-    run = whole_run.explain(whole_run.Episodes.of_table(parts), config, folder)
+    episodes = whole_run.Episodes.of_table(parts)
+    run = whole_run.explain(episodes, config, folder)
     name = Path(options.study).stem if options.study.endswith(".toml") else options.study
-    return findings(study, name, variant, table, run, options.quick)
+    found = findings(study, name, variant, table, run, options.quick)
+    if not check:
+        return found
+    from msgspec import structs
+
+    from irl.case_studies.check import checked
+
+    return structs.replace(found, simulated=checked(episodes, config, check, folder, _told))
+
+
+def _told(number: int, found: CheckedRun) -> None:
+    held = f"{found.held} of {found.judged} weights in their intervals"
+    print(f"[check {number}] {held}, verdict {'right' if found.right else 'wrong'}", file=sys.stderr, flush=True)
 
 
 def explain_options(study: Study, options: CaseStudyOptions, folder: Path) -> ExplainOptions:

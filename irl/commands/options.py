@@ -389,6 +389,9 @@ class CaseStudyOptions:
     """The study with another choice, such as "bins 12 h"."""
     sensitivity: bool = False
     """Every variant too, each with a run of its own."""
+    check: int = 0
+    """So many simulated experts, whose weights and habits are known, act in a world fitted to the table, and what they
+    do is fitted in turn: would such a table show what they weigh?"""
     seed: int = 0
     """Everything that is drawn."""
     quick: bool = False

@@ -29,6 +29,7 @@ def report_of_study(found: CaseStudy, folder: Path) -> Report:
         _rates(found),
         _methods(found),
         _variants(found),
+        _check(found),
         Section("files", "Files", (), (Line(f"The run, its table.csv, study.json and report.html: {folder}"),)),
     ]
     return Report(found.title, headline(found), tuple(one for one in sections if one is not None), found.question)
@@ -127,6 +128,19 @@ def _variants(found: CaseStudy) -> Section | None:
     head = ["study", "verdict", "finding", "estimate", "90 % interval", "beside what is known"]
     table = Table("With other choices", head, rows)
     return Section("study-variants", table.title, (), (table, *(f"{one.name}: {one.why}." for one in found.variants)))
+
+
+def _check(found: CaseStudy) -> Section | None:
+    """How often experts who are known were recovered."""
+    if not found.simulated:
+        return None
+    runs = len(found.simulated)
+    held, judged, right = (sum(getattr(one, name) for one in found.simulated) for name in ("held", "judged", "right"))
+    says = (
+        f"Experts who are known, in a world fitted to the table ({runs} runs): {held} of {judged} weights lie in their "
+        f"90 % intervals, and {right} of {runs} verdicts are right."
+    )
+    return Section("study-check", "Experts who are known", (), (says,))
 
 
 def _known(rows: list[list[str]], effects: Sequence[EffectFinding]) -> list[list[str]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from irl.result.codec import Count, Document, Interval, NotNegative, Record, Some, require
+from irl.result.codec import Count, Document, Interval, NotNegative, Numbers, Record, Some, require
 from irl.result.result import Difference, Foreseen
+from irl.result.sentences import weights_mean_something
 
 Says = Literal["agrees", "contradicts", "open", "nothing known"]
 """Of a finding beside what is known: the whole interval is on the known side, on the other one, on both; or nothing is
@@ -93,6 +94,36 @@ class VariantFinding(Record, frozen=True, kw_only=True):
     weights: tuple[WeightFinding, ...]
 
 
+class CheckedRun(Record, frozen=True, kw_only=True):
+    """Experts who are known in a world fitted to the study's table, and what a fit of their decisions says."""
+
+    weights: Numbers
+    """``[d]`` those that they have, in the order of the study's outcomes; with a kappa of 0 they play no part."""
+    intervals: tuple[Interval, ...]
+    """``[d]`` 90 % intervals that are found."""
+    kappa: NotNegative
+    kappa_interval: Interval
+    matter: bool
+    """Whether their outcomes foresee their decisions better than habit can, by more than two standard errors."""
+    verdict: str
+
+    @property
+    def held(self) -> int:
+        """How many intervals of weights hold the truth; of experts without preferences there is none."""
+        pairs = zip(self.weights, self.intervals, strict=True)
+        return sum(low <= weight <= high for weight, (low, high) in pairs) if self.kappa else 0
+
+    @property
+    def judged(self) -> int:
+        """Of how many."""
+        return len(self.weights) if self.kappa else 0
+
+    @property
+    def right(self) -> bool:
+        """Whether the verdict says what is so."""
+        return weights_mean_something(self.verdict) == self.matter
+
+
 class CaseStudy(Document, frozen=True, kw_only=True):
     """The findings of one study: aggregates alone, no row of the data."""
 
@@ -118,3 +149,5 @@ class CaseStudy(Document, frozen=True, kw_only=True):
     seconds: NotNegative
     variants: tuple[VariantFinding, ...] = ()
     """The same with other choices, where they were asked for."""
+    simulated: tuple[CheckedRun, ...] = ()
+    """Whether experts who are known would be recovered from such a table, where it was asked for."""

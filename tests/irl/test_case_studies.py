@@ -19,7 +19,7 @@ from irl.case_studies.findings import is_named, rates, says
 from irl.case_studies.study import Study, changed, names, read_study
 from irl.case_studies.table import StudyTable, study_table
 from irl.commands.cli import main
-from irl.result.case_study import CaseStudy
+from irl.result.case_study import CaseStudy, CheckedRun
 from irl.studies.comparison import Preferences
 
 MEDS = ICU_DATA / "mimic-iv-demo-meds"
@@ -322,9 +322,31 @@ def test_a_study_of_ones_own_runs_and_leaves_what_it_found(tmp_path, monkeypatch
     assert DAY not in content  # aggregates alone
 
 
+def test_intervals_of_experts_without_preferences_hold_nothing() -> None:
+    given = {"weights": (-0.5, 0.5), "intervals": ((-0.6, -0.4), (0.6, 0.7)), "kappa_interval": (1.0, 3.0)}
+    one = CheckedRun(**given, kappa=2.0, matter=True, verdict="beyond habit")
+    assert (one.held, one.judged, one.right) == (1, 2, True)
+    none = CheckedRun(**given, kappa=0.0, matter=False, verdict="beyond habit")
+    assert (none.held, none.judged, none.right) == (0, 0, False)
+
+
+@pytest.mark.slow
+def test_experts_who_are_known_act_in_the_world_of_a_study(tmp_path, monkeypatch, capsys) -> None:
+    make_the_command_line_tiny(monkeypatch)
+    path, meds, out = own(tmp_path / "doses.toml"), ward(tmp_path / "meds"), tmp_path / "out"
+    arguments = ["case-study", path, "--meds", str(meds), "--out", str(out), "--check", "2"]
+    assert main(arguments) == 0
+    found = CaseStudy.read(out / "study.json")
+    assert [one.judged for one in found.simulated] == [0, 1]
+    assert f"{sum(one.held for one in found.simulated)} of 1 weights lie in their 90 % intervals" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["potassium", "--meds", "x", "--check", "-1"], "--check: a number of simulated experts"),
         (["potassium"], "--meds: name the folder of a MEDS data set. Open data: .*10.13026"),
         (["potasium"], "there is no study 'potasium' .did you mean 'potassium'"),
         (["absent.toml"], "absent.toml: there is no such file"),

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from patients_needed import needed
 from seeds_agree import agreement
-from semi_synthetic import borderline, check_folder, habit_near, matters, row, summary
+from semi_synthetic import check_folder, row, summary
 from weight_signs import right, told
 from weight_signs import summary as signs_said
 
 from cirl_gym import Batch
+from irl.semi_synthetic import borderline, habit_near, matters
 
 
 def table() -> Batch:
