@@ -143,12 +143,12 @@ class Item:
             raise ValueError(f"{self.name}: the range must have low < high, got {self.low} and {self.high}")
 
 
-def icu_stays(events: pd.DataFrame) -> pd.DataFrame:
+def icu_stays(events: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Stays of one part that have a beginning and an end.
 
     Returns:
         ``id`` (text), ``subject``, ``start``, ``end`` and ``died`` (the time of a death from the beginning to the end,
-        else missing), in the order of the ids.
+        else missing), in the order of the ids; and how many stays lack one of the two.
 
     Raises:
         ValueError: an admission or discharge has no stay, or two stays have one id.
@@ -160,12 +160,13 @@ def icu_stays(events: pd.DataFrame) -> pd.DataFrame:
             raise ValueError(f"events {kind}...: every one must have an icustay_id of its own")
         edges[column] = own.set_index("stay")["time"]
         edges["subject"] = own.set_index("stay")["subject"]
-    stays = pd.DataFrame(edges).dropna().rename_axis("id").sort_index().reset_index()
+    every = pd.DataFrame(edges)
+    stays = every.dropna().rename_axis("id").sort_index().reset_index()
     deaths = events[events["code"] == DEATH].groupby("subject")["time"].min()
     stays["died"] = deaths.reindex(stays["subject"]).astype("datetime64[us]").to_numpy()
     inside = (stays["died"] >= stays["start"]) & (stays["died"] <= stays["end"])
     stays["died"] = stays["died"].where(inside)
-    return stays.astype({"id": str, "subject": np.int64})
+    return stays.astype({"id": str, "subject": np.int64}), len(every) - len(stays)
 
 
 def readings_of(
@@ -190,18 +191,18 @@ def readings_of(
     limits = {one.name: (one.low, one.high) for one in items}
     low, high = (found["name"].map({name: ends[i] for name, ends in limits.items()}).astype(float) for i in (0, 1))
     plausible = (found["value"] >= low) & (found["value"] <= high)
-    inside, out = (found[found["time"] >= found["start"]], found[~plausible & (found["time"] >= found["start"])])
-    dropped = {
-        one.name: (int((out["name"] == one.name).sum()), int((inside["name"] == one.name).sum())) for one in items
-    }
+    inside = found["time"] >= found["start"]
+    out, read = (found.loc[these, "name"].value_counts() for these in (inside & ~plausible, inside))
+    dropped = {one.name: (int(out.get(one.name, 0)), int(read.get(one.name, 0))) for one in items}
     return found.loc[plausible, ["id", "time", "name", "value"]].reset_index(drop=True), dropped
 
 
-def starts_of(events: pd.DataFrame, stays: pd.DataFrame, codes: re.Pattern[str], name: str) -> pd.DataFrame:
-    """Events of a code that matches whole, of each stay, as actions: ``id``, ``time`` (the start), ``name``, ``end``.
+def starts_of(events: pd.DataFrame, stays: pd.DataFrame, codes: re.Pattern[str], name: str) -> tuple[pd.DataFrame, int]:
+    """Events of a code that matches whole, of each stay, as actions.
 
-    ``end`` is that of the infusion, paired with its start by order; of anything else, and of a start without an end, it
-    is the start.
+    Returns:
+        ``id``, ``time`` (of the start), ``name`` and ``end``: that of the infusion, paired with its start by order; of
+        anything else, and of an infusion without an end, the start. And how many infusions have no end.
     """
     matches = events["code"].map({code: codes.fullmatch(code) is not None for code in events["code"].unique()})
     begun = events[matches.astype(bool)].assign(kind=lambda own: own["code"].str.removeprefix(START))
@@ -212,12 +213,13 @@ def starts_of(events: pd.DataFrame, stays: pd.DataFrame, codes: re.Pattern[str],
         ordered = one.sort_values("time", kind="stable")
         keyed.append(ordered.assign(number=ordered.groupby(["subject", "kind"]).cumcount()))
     both = keyed[0].merge(keyed[1][[*pair, "time"]].rename(columns={"time": "end"}), on=pair, how="left")
+    endless = int((both["end"].isna() & both["code"].str.startswith(START)).sum())
     both["end"] = both["end"].where(both["end"] > both["time"], both["time"])
     inside = both[["subject", "time", "end"]].merge(
         stays[["id", "subject", "start", "end"]].rename(columns={"end": "last"}), on="subject"
     )
     inside = inside[(inside["end"] >= inside["start"]) & (inside["time"] <= inside["last"])]
-    return inside[["id", "time", "end"]].assign(name=name).reset_index(drop=True)
+    return inside[["id", "time", "end"]].assign(name=name).reset_index(drop=True), endless
 
 
 def running(actions: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
@@ -225,9 +227,15 @@ def running(actions: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
     A step whose point lies within an action, or in which one starts, then has it.
     """
-    again = actions.rename(columns={"time": "begun"}).merge(points[["id", "time"]], on="id")
-    again = again[(again["time"] > again["begun"]) & (again["time"] < again["end"])]
-    return pd.concat([actions[["id", "time", "name"]], again[["id", "time", "name"]]], ignore_index=True)
+    times = {id: own["time"].sort_values().to_numpy() for id, own in points.groupby("id")}
+    none = np.array([], dtype="datetime64[us]")
+    inside = []
+    for id, start, end in zip(actions["id"], actions["time"].to_numpy(), actions["end"].to_numpy(), strict=True):
+        own = times.get(id, none)
+        inside.append(own[np.searchsorted(own, start, "right") : np.searchsorted(own, end, "left")])
+    count = [len(own) for own in inside]
+    again = actions.loc[actions.index.repeat(count), ["id", "name"]].assign(time=np.concatenate([none, *inside]))
+    return pd.concat([actions[["id", "time", "name"]], again], ignore_index=True)
 
 
 def edges_of(stays: pd.DataFrame, first: pd.Timedelta, length: pd.Timedelta) -> pd.DataFrame:

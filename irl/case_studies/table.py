@@ -40,6 +40,10 @@ class StudyTable:
     implausible: dict[str, tuple[int, int]]
     """By covariate, how many values were left out as implausible, of how many inside the cohort's stays."""
     files: int
+    incomplete: int
+    """Stays that were left out, since they have no beginning or no end."""
+    endless: int
+    """Infusions without an end, which are taken to end where they start."""
 
     def lines(self) -> list[str]:
         """The account in sentences."""
@@ -49,7 +53,11 @@ class StudyTable:
             if out
         ]
         stays = f"{self.files} files, {self.stays} stays, {self.cohort} of them in the cohort"
-        return [stays, *dropped, *self.report.lines()]
+        told = (
+            (self.incomplete, "stays left out: no beginning, or no end"),
+            (self.endless, "infusions have no end, and are taken to end where they start"),
+        )
+        return [stays, *(f"{count} {text}" for count, text in told if count), *dropped, *self.report.lines()]
 
 
 def study_table(study: Study, folder: Path) -> StudyTable:
@@ -80,6 +88,8 @@ def study_table(study: Study, folder: Path) -> StudyTable:
         cohort=sum(one.cohort for one in made),
         implausible=counted([one.implausible for one in made]),
         files=len(made),
+        incomplete=sum(one.incomplete for one in made),
+        endless=sum(one.endless for one in made),
     )
 
 
@@ -91,6 +101,8 @@ class _PartTable:
     report: DecisionReport | None
     stays: int
     cohort: int
+    incomplete: int
+    endless: int
     implausible: dict[str, tuple[int, int]]
 
 
@@ -98,18 +110,18 @@ def _of_part(study: Study, path: Path) -> tuple[_PartTable, set[int]]:
     codes, items = re.compile(study.action.codes), [one.item for one in study.covariate]
     events = read_events(path, [number for one in items for number in one.items], codes)
     own = set(events["subject"])
-    everyone = icu_stays(events)
+    everyone, incomplete = icu_stays(events)
     stays = everyone.copy()
     if study.cohort.deaths:
         stays["end"] = stays["died"].fillna(stays["end"])
-    acts = starts_of(events, stays, codes, study.action.name)
+    acts, endless = starts_of(events, stays, codes, study.action.name)
     stays = _cohort(study, everyone, stays, acts)
     if stays.empty:
-        return _PartTable(pd.DataFrame(), None, len(everyone), 0, {}), own
+        return _PartTable(pd.DataFrame(), None, len(everyone), 0, incomplete, endless, {}), own
     readings, dropped = readings_of(events, stays, items)
     frame, report = _decisions(study, stays, readings, acts[acts["id"].isin(stays["id"])])
     frame = frame.rename(columns={"id": "stay", "patient": "subject"})
-    return _PartTable(frame, report, len(everyone), len(stays), dropped), own
+    return _PartTable(frame, report, len(everyone), len(stays), incomplete, endless, dropped), own
 
 
 def _cohort(study: Study, everyone: pd.DataFrame, stays: pd.DataFrame, acts: pd.DataFrame) -> pd.DataFrame:

@@ -121,11 +121,11 @@ def _variants(found: CaseStudy) -> Section | None:
     own = (found.variant or "as it is", found)
     every: list[tuple[str, CaseStudy | VariantFinding]] = [own, *((one.name, one) for one in found.variants)]
     rows = [
-        [name, one.verdict, *row[:3], row[3]]
+        [name, one.verdict, *row[:3]]
         for name, one in every
         for row in (*_known(_effect_rows(one.effects), one.effects), *_weight_rows(one.weights, one.verdict))
     ]
-    head = ["study", "verdict", "finding", "estimate", "90 % interval", "beside what is known"]
+    head = ["study", "verdict", "finding", "estimate", "90 % interval"]
     table = Table("With other choices", head, rows)
     return Section("study-variants", table.title, (), (table, *(f"{one.name}: {one.why}." for one in found.variants)))
 

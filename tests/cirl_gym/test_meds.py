@@ -93,7 +93,8 @@ def test_stays_have_both_ends_and_a_death_inside(tmp_path) -> None:
         event(7, "20:00", "MEDS_DEATH"),
         event(8, "02:00", "ICU_ADMISSION//x", stay=80),  # never ended
     ]
-    found = icu_stays(of(meds_folder(tmp_path, events)))
+    found, incomplete = icu_stays(of(meds_folder(tmp_path, events)))
+    assert incomplete == 1
     assert found["id"].tolist() == ["70", "71"]
     assert found["subject"].tolist() == [7, 7]
     assert found["died"].tolist() == [pd.NaT, at("20:00")]
@@ -115,14 +116,14 @@ def test_readings_belong_to_stays_and_implausible_ones_are_counted(tmp_path) -> 
         Item("temperature", (4, 5), 30, 43, pd.Timedelta("30min"), fahrenheit=(5,)),
         Item("other", (9,), 0, 10, None),
     ]
-    readings, dropped = readings_of(found, icu_stays(found), items)
+    readings, dropped = readings_of(found, icu_stays(found)[0], items)
     assert dropped == {"temperature": (1, 2), "other": (0, 0)}
     assert readings.to_numpy().tolist() == [
         ["70", at("09:00"), "temperature", 38.0],
         ["70", at("02:00"), "other", 3.0],
     ]
     early = [Item("temperature", (4, 5), 30, 43, pd.Timedelta("1h"), fahrenheit=(5,))]
-    assert readings_of(found, icu_stays(found), early)[0]["value"].round(6).tolist() == [37.0, 38.0]
+    assert readings_of(found, icu_stays(found)[0], early)[0]["value"].round(6).tolist() == [37.0, 38.0]
 
 
 def test_infusions_are_paired_by_order_and_run_until_they_end(tmp_path) -> None:
@@ -136,8 +137,10 @@ def test_infusions_are_paired_by_order_and_run_until_they_end(tmp_path) -> None:
         event(7, "21:00", "INFUSION_START//2"),  # after the stay
     ]
     found = of(meds_folder(tmp_path, events), (), DRUG)
-    stays = icu_stays(found)
-    acts = starts_of(found, stays, DRUG, "dose").sort_values("time", ignore_index=True)
+    stays, _ = icu_stays(found)
+    acts, endless = starts_of(found, stays, DRUG, "dose")
+    assert endless == 2
+    acts = acts.sort_values("time", ignore_index=True)
     assert acts[["time", "end"]].to_numpy().tolist() == [
         [at("07:00"), at("09:00")],
         [at("10:00"), at("12:00")],

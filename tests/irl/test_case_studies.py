@@ -249,7 +249,11 @@ def test_a_file_without_the_drug_or_the_ward_is_no_fault(tmp_path) -> None:
     (folder / "more" / "data" / "train" / "0.parquet").rename(folder / "data" / "9.parquet")
     table = study_table(read_study(own(tmp_path / "study.toml")), folder)
     assert table.frame["dose"].fillna(9).tolist() == [0, 0, 9, 1, 9]
-    assert (table.stays, table.cohort, table.files) == (2, 2, 3)
+    assert (table.stays, table.cohort, table.files, table.endless) == (2, 2, 3, 1)
+    assert table.lines()[:2] == [
+        "3 files, 2 stays, 2 of them in the cohort",
+        "1 infusions have no end, and are taken to end where they start",
+    ]
 
 
 @pytest.mark.parametrize(
