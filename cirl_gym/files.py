@@ -338,6 +338,10 @@ class StoredParts:
         self._tell = tell
         self._failing = False
 
+    def elsewhere(self) -> StoredParts:
+        """The same folder for another process; nobody is told there when a part has been written."""
+        return StoredParts(self.folder, self._tell, self.every)
+
     def stage(
         self, name: str, compute: Callable[[], T], save: Callable[[T, Path], object], load: Callable[[Path], T]
     ) -> T:

@@ -18,10 +18,11 @@ worlds along which the others are judged have seen the part's outcomes, though n
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,10 +31,11 @@ from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.rules import ActionRules
 from cirl_gym.files import write_arrays
-from cirl_gym.types import Float32Array, FloatArray, IntArray
+from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from irl.checks.metrics import ACCOUNTS, averaged_log_chances, simple_accounts
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import further_posterior
+from irl.processes import all_done
 
 VALIDATION = 0.15
 """Share of the other patients by whom a fold's models are chosen, as in the split of a table."""
@@ -41,6 +43,10 @@ VALIDATION = 0.15
 _TINY = 1e-300
 FORESEEING = 25
 """Draws of each chain are enough to foresee decisions: chances are averaged over a few."""
+
+
+Solve: TypeAlias = Callable[[int, Batch, Batch], SuccessorAgent]
+"""(fold, training episodes, validation episodes) -> the agent in the world fitted to them."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +78,11 @@ class CrossFit:
         """
         shape = (*w.shape[:-1], *self.judged.actions.shape, self.judged.n_actions, w.shape[-1])
         found = np.zeros(shape, dtype=np.float32)
-        for number, agent in enumerate(self.agents):
-            rows = np.flatnonzero(self.fold == number)
-            if len(rows):
-                found[..., rows, :, :, :] = agent.psi(self.judged.take(rows), w, width)
+        inside = [np.flatnonzero(self.fold == number) for number in range(len(self.agents))]
+        asked = [(agent, rows) for agent, rows in zip(self.agents, inside, strict=True) if len(rows)]
+        calls = [partial(agent.psi, self.judged.take(rows), w, width) for agent, rows in asked]
+        for (_, rows), psi in zip(asked, all_done(calls), strict=True):
+            found[..., rows, :, :, :] = psi
         return found
 
 
@@ -130,18 +137,20 @@ def cross_fit(
     judged: Batch,
     folds: int,
     rng: np.random.Generator,
-    solve: Callable[[int, Batch, Batch], SuccessorAgent],
+    solve: Solve,
+    progress: Callable[[int, int], object] | None = None,
     *,
     drawn: bool = False,
 ) -> CrossFit:
-    """Fit and solve a world for each fold.
+    """Fit and solve a world for each fold, in one process or several (:mod:`irl.processes`).
 
     Args:
         everyone: the episodes of all patients.
         judged: those whose decisions are judged, some or all of them.
         folds: number of parts.
         rng: patients, parts and splits.
-        solve: (fold, training episodes, validation episodes) -> the agent in the world fitted to them.
+        solve: of each fold.
+        progress: called with (folds done, folds).
         drawn: whether worlds are fitted to patients drawn with replacement, one draw for all folds.
 
     Raises:
@@ -156,13 +165,19 @@ def cross_fit(
         times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)))
     often = dict(zip(names, times.tolist(), strict=True))
 
-    def seen(train: Batch) -> Batch:
+    calls = []
+    for number, (train, validation) in enumerate(splits):
         rows = np.repeat(np.arange(len(train)), [often[name] for name in train.groups])
-        return train.resampled(rows) if drawn and len(rows) else train
+        again = rows if drawn and len(rows) else None
+        calls.append(partial(_solved, solve, number, train, again, validation))
+    agents = tuple(all_done(calls, progress))
+    training, choosing = zip(*splits, strict=True)
+    return CrossFit(judged, np.array([own[name] for name in judged.ids]), agents, training, choosing)
 
-    agents = tuple(solve(number, seen(train), validation) for number, (train, validation) in enumerate(splits))
-    train, validation = zip(*splits, strict=True)
-    return CrossFit(judged, np.array([own[name] for name in judged.ids]), agents, train, validation)
+
+def _solved(solve: Solve, number: int, train: Batch, rows: IntArray | None, validation: Batch) -> SuccessorAgent:
+    """The agent of a fold; ``rows``: its training episodes as often as their patients were drawn."""
+    return solve(number, train if rows is None else train.resampled(rows), validation)
 
 
 def foresee_others(
@@ -183,25 +198,37 @@ def foresee_others(
         pools: of every repetition, plans along all judged episodes.
         signs: ``[d]`` of -1, 0 (free) and 1.
         cloning: how the copy is trained.
-        rng: posteriors, and the training of the other accounts.
+        rng: posteriors, and the training of the other accounts; every fold has a stream of its own.
         rules: what is forbidden, to cloning too.
         progress: called with (folds done, folds of all repetitions).
     """
-    first, done = crosses[0], itertools.count(1)
+    first = crosses[0]
     shape = (*first.judged.actions.shape, first.judged.n_actions)
     found, chances = {name: np.zeros(shape) for name in ACCOUNTS}, np.zeros(shape)
+    parts, calls = [], []
     for cross, pool in zip(crosses, pools, strict=True):
-        for number in np.unique(cross.fold):
-            inside = cross.fold == number
-            others, own = pool.take(~inside), pool.take(inside)
-            posterior = further_posterior(others, signs, rng, FORESEEING)
-            chances[inside] += np.exp(averaged_log_chances(own, posterior))
+        numbers = np.unique(cross.fold)
+        for number, own_rng in zip(numbers, rng.spawn(len(numbers)), strict=True):
+            inside, copied = cross.fold == number, None
             if cross is first:
-                copied = (cross.train[number], cross.validation[number], cloning, rng)
-                found["cloning"][inside] = fit_cloning(*copied, rules=rules).policy.log_probabilities(own.batch)
-                for name, logs in simple_accounts(others.batch, own.batch, pool.contexts, rng).items():
-                    found[name][inside] = logs
-            if progress is not None:
-                progress(next(done), len(crosses) * len(first.agents))
+                copied = partial(fit_cloning, cross.train[number], cross.validation[number], cloning, rules=rules)
+            parts.append(inside)
+            calls.append(partial(_foreseen_part, pool, inside, signs, own_rng, copied))
+    for inside, (logs, accounts) in zip(parts, all_done(calls, progress), strict=True):
+        chances[inside] += np.exp(logs)
+        for name, values in accounts.items():
+            found[name][inside] = values
     found["cirl"] = np.minimum(np.log(np.maximum(chances / len(crosses), _TINY)), 0.0)
     return Foreseen(first.judged, found, len(first.agents))
+
+
+def _foreseen_part(
+    pool: PlanPool, inside: BoolArray, signs: FloatArray, rng: np.random.Generator, copied: Callable[..., Any] | None
+) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """Log-chances of a fold's decisions by preferences, and by all other accounts where cloning is asked for."""
+    others, own = pool.take(~inside), pool.take(inside)
+    logs = averaged_log_chances(own, further_posterior(others, signs, rng, FORESEEING))
+    if copied is None:
+        return logs, {}
+    accounts = {"cloning": copied(rng=rng).policy.log_probabilities(own.batch)}
+    return logs, accounts | dict(simple_accounts(others.batch, own.batch, own.contexts, rng))

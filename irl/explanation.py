@@ -32,6 +32,7 @@ from irl.commands.options import (
     WeighedArguments,
 )
 from irl.commands.prepared import asked_table, signs_of
+from irl.processes import engine
 from irl.report.drawing import WIDTH, imagine
 from irl.report.notebook import notebook
 from irl.report.plots import plot_course, plot_radar, plot_weights, unread
@@ -216,6 +217,7 @@ def explain(
     enforce_effects: bool = False,
     seed: int = 0,
     quick: bool = False,
+    jobs: int = 1,
     fresh: bool = False,
     out: str | Path | None = None,
     progress: bool = True,
@@ -267,6 +269,8 @@ def explain(
         enforce_effects: hold the outcome model to these.
         seed: everything that is drawn.
         quick: a first look in a fraction of the time, with wider errors.
+        jobs: processes, each with one thread, for what needs nothing of each other (folds of patients, members,
+            discount factors); -1: as many as there are processors.
         fresh: begin anew, even if a run in ``out`` was stopped before and could go on.
         out: a folder for the run, as ``cirl explain --out`` leaves it; default: none (:meth:`Explanation.save`).
         progress: show how far the run has come.
@@ -284,7 +288,7 @@ def explain(
         given["model"] = None
     source = Path(data) if isinstance(data, (str, Path)) else data
     batches = (source,) if isinstance(source, Batch) else source
-    with _spelt_as_in_python(), _folder(out) as folder:
+    with _spelt_as_in_python(), engine("loky", jobs), _folder(out) as folder:
         options = _options(given, folder)
         if isinstance(batches, (Path, pd.DataFrame)):
             table, how, signs = asked_table(options, batches)

@@ -7,7 +7,7 @@ Steps 4 to 9 get a batch and nothing else: they have no way to reach the simulat
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -48,6 +48,7 @@ from irl.preferences.identified_set import (
 from irl.preferences.inference import judged_episodes, judged_preferences, plan_pool, spread_weights
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import PosteriorResult, further_posterior, sample_posterior, with_model_spread
+from irl.processes import all_done
 from irl.result.result import GammaChoice, Quality, TimeWindow
 from irl.settings import DemoConfig, FitConfig
 from irl.stages import Reporter, Stages, stages
@@ -98,6 +99,19 @@ class Study:
     def rng(self, name: str) -> np.random.Generator:
         """The random stream of a stage (:data:`STREAMS`), from its beginning."""
         return stream(self.seed, name)
+
+    def elsewhere(self) -> Study:
+        """The same for a part of a stage, maybe in another process: nobody watches it."""
+        return replace(self, stages=stages(0, quiet=True), stored=self.stored.elsewhere())
+
+    def watched(self, report: Reporter) -> Callable[[int, int], None]:
+        """``report``, which also says that what was done is stored."""
+
+        def told(done: int, total: int) -> None:
+            self.stored.after_write()
+            report(done, total)
+
+        return told
 
 
 @dataclass(frozen=True)
@@ -307,26 +321,29 @@ def _candidates(study: Study, problem: Problem) -> tuple[SuccessorAgent, GammaCh
     random numbers, so that one that was chosen finds what a run that was given it finds.
     """
     config, how = study.config, study.config.posterior
-
-    def learnt(gamma: float, part: str, report: Reporter | None = None) -> SuccessorAgent:
-        rng = study.rng("candidate policies")
-        compute = partial(fit_successor, replace(problem, gamma=gamma), config.agent, rng, report)
-        load = partial(SuccessorAgent.load, model=problem.model)
-        return study.stored.stage(part, compute, SuccessorAgent.save, load)
-
-    def solve(gamma: float) -> SolvedGamma:
-        agent = learnt(gamma, f"agent_gamma_{gamma!r}.npz")
-        contexts = Contexts.of(study.train, config.habit)
-        given = (study.train, study.signs, how, study.rng("weights"), contexts)
-        return SolvedGamma(agent, judged_preferences(agent.psi, *given)[0])
-
     if not config.choose_gamma:
         with study.stages.stage("candidate policies") as report:
-            return learnt(config.gamma, "agent.npz", report), None
+            return _agent(study, problem, "agent.npz", report), None
     held_out = judged_episodes(study.validation, how.decisions, study.rng("discount factor"))
     with study.stages.stage("discount factor") as report:
-        choice, solved = choose_gamma(solve, config.choose_gamma, held_out, how.near_width, report)
+        solve = partial(_solved_gamma, study.elsewhere(), problem)
+        choice, solved = choose_gamma(solve, config.choose_gamma, held_out, how.near_width, study.watched(report))
     return solved.agent, choice
+
+
+def _agent(study: Study, problem: Problem, part: str, report: Reporter | None = None) -> SuccessorAgent:
+    """Candidate policies in a world, stored as ``part``."""
+    compute = partial(fit_successor, problem, study.config.agent, study.rng("candidate policies"), report)
+    load = partial(SuccessorAgent.load, model=problem.model)
+    return study.stored.stage(part, compute, SuccessorAgent.save, load)
+
+
+def _solved_gamma(study: Study, problem: Problem, gamma: float) -> SolvedGamma:
+    """Candidate policies and posterior under a discount factor."""
+    agent = _agent(study, replace(problem, gamma=gamma), f"agent_gamma_{gamma!r}.npz")
+    contexts = Contexts.of(study.train, study.config.habit)
+    given = (study.train, study.signs, study.config.posterior, study.rng("weights"), contexts)
+    return SolvedGamma(agent, judged_preferences(agent.psi, *given)[0])
 
 
 def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> list[CrossFit]:
@@ -335,36 +352,53 @@ def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> li
     Where the chosen model is a law alone, they are laws of the same order and terms, and the agent's network guides the
     search for plans in them. Else each has an agent of its own.
     """
-    config, everyone, stored = study.config, study.everyone, study.stored
+    config, everyone, found = study.config, study.everyone, []
     if everyone is None or not config.folds:
         return []
     rng, horizon = study.rng("folds"), config.length or everyone.horizon
     judged = judged_episodes(everyone, config.posterior.decisions, rng)
-    law, done = law_alone(chosen), itertools.count(1)
-    kind, how = _like(study, chosen)
-
-    def solve(repeat: int, number: int, train: Batch, validation: Batch) -> SuccessorAgent:
-        if study.model is not None:  # fitted to nobody here, so that no decision is judged by its own outcomes
-            report(next(done), config.repeats * config.folds)
-            return agent
-        fitting, solving = fold_streams(study.seed, repeat, number)
-        part, ended = f"fold{repeat}_{number}", [batch.with_early_ends(horizon) for batch in (train, validation)]
-        learnt = partial(fit_outcome_model, kind, ended[0], ended[1], how, fitting)
-        model = stored_outcome_model(stored, learnt, f"{part}_outcome_model.npz").model
-        imagined = with_rules(model, rules_for(train, config.forbid))
-        report(next(done), config.repeats * config.folds)
-        if law is not None:
-            return agent.within(imagined)
-        w = uniform_weights(study.signs)
-        world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train, config.horizon)
-        compute = partial(fit_successor, world, config.agent, solving)
-        load = partial(SuccessorAgent.load, model=imagined)
-        return stored.stage(f"{part}_agent.npz", compute, SuccessorAgent.save, load)
-
+    how_divided, own = (everyone, judged, config.folds, rng), replace(study.elsewhere(), everyone=None)
     with study.stages.stage("worlds of other patients") as report:
-        repeats = range(config.repeats)
-        how_divided = (everyone, judged, config.folds, rng)
-        return [cross_fit(*how_divided, partial(solve, repeat), drawn=repeat > 0) for repeat in repeats]
+        watched, every = study.watched(report), config.repeats * config.folds
+        for repeat in range(config.repeats):
+            solve = partial(_fold_agent, own, chosen, agent, horizon, repeat)
+            told = partial(_counted, watched, repeat * config.folds, every)
+            found.append(cross_fit(*how_divided, solve, told, drawn=repeat > 0))
+    return found
+
+
+def _counted(report: Callable[[int, int], None], before: int, every: int, done: int, _: int) -> None:
+    """Of a repetition's parts, those of all repetitions."""
+    report(before + done, every)
+
+
+def _fold_agent(
+    study: Study,
+    chosen: OutcomeModel,
+    agent: SuccessorAgent,
+    horizon: int,
+    repeat: int,
+    number: int,
+    train: Batch,
+    validation: Batch,
+) -> SuccessorAgent:
+    """The agent in the world of a fold's other patients."""
+    if study.model is not None:  # fitted to nobody here, so that no decision is judged by its own outcomes
+        return agent
+    config, stored = study.config, study.stored
+    kind, how = _like(study, chosen)
+    fitting, solving = fold_streams(study.seed, repeat, number)
+    part, ended = f"fold{repeat}_{number}", [batch.with_early_ends(horizon) for batch in (train, validation)]
+    learnt = partial(fit_outcome_model, kind, ended[0], ended[1], how, fitting)
+    model = stored_outcome_model(stored, learnt, f"{part}_outcome_model.npz").model
+    imagined = with_rules(model, rules_for(train, config.forbid))
+    if law_alone(chosen) is not None:
+        return agent.within(imagined)
+    w = uniform_weights(study.signs)
+    world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train, config.horizon)
+    compute = partial(fit_successor, world, config.agent, solving)
+    load = partial(SuccessorAgent.load, model=imagined)
+    return stored.stage(f"{part}_agent.npz", compute, SuccessorAgent.save, load)
 
 
 def _like(study: Study, chosen: OutcomeModel) -> tuple[Kind, OutcomeModelConfig]:
@@ -410,27 +444,31 @@ def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:
     What the members' posteriors have between them is then the interval: it holds the error of the outcome model and,
     since each is solved with other random numbers, that of the solver.
     """
-    train, config = study.train, study.config
     ensemble, rules = without_rules(problem.model), rules_of(problem.model)
-    contexts = Contexts.of(train, config.habit)
     if not isinstance(ensemble, EnsembleModel):
         return ()
-
-    def solved(number: int) -> MemberPosterior:
-        solving, judging = member_streams(study.seed, number)
-        own = replace(problem, model=with_rules(ensemble.members[number], rules))
-        agent = fit_successor(own, config.agent, solving)
-        mu = expert_mu(phi_along(own.model, own.feature_map, train), train, config.gamma)
-        posterior, _ = judged_preferences(agent.psi, train, study.signs, config.posterior, judging, contexts)
-        return MemberPosterior(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
-
-    found, load = [], partial(MemberPosterior.load, contexts=contexts)
+    own = replace(study.elsewhere(), everyone=None)
+    worlds = [replace(problem, model=with_rules(member, rules)) for member in ensemble.members]
     with study.stages.stage("each outcome model") as report:
-        for number in range(len(ensemble.members)):
-            part = f"member{number}.npz", partial(solved, number), MemberPosterior.save, load
-            found.append(study.stored.stage(*part))
-            report(number + 1, len(ensemble.members))
-    return tuple(found)
+        calls = [partial(_stored_member, own, world, number) for number, world in enumerate(worlds)]
+        return tuple(all_done(calls, study.watched(report)))
+
+
+def _stored_member(study: Study, world: Problem, number: int) -> MemberPosterior:
+    """What a member says, read where it is stored."""
+    load = partial(MemberPosterior.load, contexts=Contexts.of(study.train, study.config.habit))
+    compute = partial(_member, study, world, number)
+    return study.stored.stage(f"member{number}.npz", compute, MemberPosterior.save, load)
+
+
+def _member(study: Study, world: Problem, number: int) -> MemberPosterior:
+    """Steps 5 to 9 in the world of a member."""
+    train, config, contexts = study.train, study.config, Contexts.of(study.train, study.config.habit)
+    solving, judging = member_streams(study.seed, number)
+    agent = fit_successor(world, config.agent, solving)
+    mu = expert_mu(phi_along(world.model, world.feature_map, train), train, config.gamma)
+    posterior, _ = judged_preferences(agent.psi, train, study.signs, config.posterior, judging, contexts)
+    return MemberPosterior(mu.mean, agent.mu(posterior.mean, train.start, config.starts), posterior)
 
 
 def _loop(

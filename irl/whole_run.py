@@ -5,14 +5,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from msgspec.structs import replace as replaced
 
 from agents.expert import Expert
@@ -30,6 +28,7 @@ from cirl_gym.tables.read import HELD_OUT, PreparedTable, check_enough, split_gr
 from irl.commands.options import ExplainOptions, fit_config
 from irl.evaluation import judged
 from irl.pipeline import Study, fit, simulate
+from irl.processes import one_thread
 from irl.report.drawing import imagine
 from irl.report.run import report_of
 from irl.report.section import render
@@ -240,17 +239,6 @@ def _finished(
     run.write(result, page, found, study.train, test, expert)
     remove(run.folder)
     return run
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch computes in one thread inside: the same numbers everywhere, and the rest of a notebook as it was."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def in_json(value: Any) -> Any:

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from typing import Literal, TypeAlias
 
-from joblib import Parallel, delayed, parallel_config
+from joblib import delayed
 from threadpoolctl import threadpool_limits
 
 from cirl_gym.files import write_text
 from irl.benchmark.jobs import Job
 from irl.benchmark.parts import Benchmark, C, OfPaper, Task
+from irl.processes import Backend, Watched, engine, one_thread
 from irl.stages import Reporter, Stages
-from irl.whole_run import one_thread
 
-Backend: TypeAlias = Literal["loky", "ray", "dask"]
-"""Processes of this machine, or a cluster that was started by its own means and sees the same folder."""
 BEGUN = "begun, and not ended\n"
 """Content of the log of a task that is under way."""
 
@@ -56,18 +51,6 @@ def run(benchmark: OfPaper, jobs: Sequence[Job], workers: int, backend: Backend,
         with watch.stage("methods") as report:
             failed |= carry_out(able, benchmark, report)
     return failed | {job.name: f"not begun without {', '.join(lost)}" for job, lost in without.items() if lost}
-
-
-class Watched(Parallel):  # type: ignore[misc]
-    """Says how many are done whenever one is, whatever the backend."""
-
-    def __init__(self, total: int, report: Reporter) -> None:
-        super().__init__(batch_size=1)
-        self._total, self._report = total, report
-
-    def print_progress(self) -> None:
-        """Called by joblib."""
-        self._report(self.n_completed_tasks, self._total)
 
 
 def carry_out(tasks: Sequence[Task[C]], benchmark: Benchmark[C], report: Reporter) -> dict[str, str]:
@@ -106,27 +89,3 @@ def under_way(task: Task[C], benchmark: Benchmark[C]) -> bool:
     """Whether a task was begun by a process that did not come to its end."""
     log = benchmark.folder / f"{task.name}.log"
     return log.is_file() and log.read_text(encoding="utf-8") == BEGUN
-
-
-@contextmanager
-def engine(backend: Backend, workers: int) -> Iterator[None]:
-    """Joblib works inside with so many processes of a backend.
-
-    Ray and Dask take the cluster that their own settings name (``RAY_ADDRESS``, ``DASK_SCHEDULER_ADDRESS``), else one
-    of this machine.
-
-    Raises:
-        ImportError: what the backend needs is not installed.
-    """
-    with ExitStack() as open_until_the_end:
-        try:
-            if backend == "ray":
-                import_module("ray.util.joblib").register_ray()
-            elif backend == "dask":
-                named = import_module("dask").config.get("scheduler-address", None) is not None
-                own = {} if named else {"n_workers": workers if workers > 0 else None, "threads_per_worker": 1}
-                open_until_the_end.enter_context(import_module("distributed").Client(**own))
-        except ImportError as error:
-            raise ImportError(f"--backend {backend}: install cirl-gym[{backend}] ({error})") from error
-        with parallel_config(backend=backend, n_jobs=workers):
-            yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from irl.commands.options import BaselinesOptions
 from irl.commands.terminal import console
 from irl.pipeline import Study
 from irl.preferences.likelihood import constant_chances, log_chances
+from irl.processes import all_done, engine
 from irl.report.comparison import report_of_baselines
 from irl.report.terminal import show
 from irl.result.baselines import METHODS, Baselines, Row, chosen_methods
@@ -74,10 +76,7 @@ def command(options: BaselinesOptions, dsfn: DSFNLoopConfig | None = None) -> Ba
     study = Study(*loaded.split(), loaded.feature_map, loaded.signs, fit, seed)
     (folder / ROWS).mkdir(parents=True, exist_ok=True)
     (folder / BASELINES).unlink(missing_ok=True)  # of other methods, or of an older run
-    shown, rows = Console(stderr=True), []
-    for number, method in enumerate(methods, 1):
-        shown.print(f"{number} of {len(methods)}: {METHODS[method]}", markup=False, highlight=False)
-        rows.append(_row(method, study, dsfn, loaded, folder / ROWS / f"{method}.json", shown))
+    rows = _rows(methods, study, dsfn, loaded, folder / ROWS, options.jobs)
     episodes = {"train": len(study.train), "validation": len(study.validation), "test": len(loaded.test)}
     found = Baselines(
         run=str(options.run),
@@ -100,18 +99,50 @@ def command(options: BaselinesOptions, dsfn: DSFNLoopConfig | None = None) -> Ba
     return found
 
 
-def _row(method: str, study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, path: Path, shown: Console) -> Row:
-    """The row that is stored, or a new one; a failure is not stored, so that it is tried again."""
-    settings = _settings(method, study, dsfn, loaded)
-    stored = stored_row(path, method, settings)
-    if stored is not None:
-        shown.print(f"taken from {path}", markup=False, highlight=False, soft_wrap=True)
-        return stored
+def _rows(
+    methods: tuple[str, ...], study: Study, dsfn: DSFNLoopConfig, loaded: FinishedRun, folder: Path, jobs: int
+) -> list[Row]:
+    """One row for each method. One process shows how far each method has come, several how many are done."""
+    shown, found = Console(stderr=True), {}
+    tell = partial(shown.print, markup=False, highlight=False, soft_wrap=True)
+    settings = {method: _settings(method, study, dsfn, loaded) for method in methods}
+    with engine("loky", jobs):
+        for number, method in enumerate(methods, 1):
+            path = folder / f"{method}.json"
+            stored = stored_row(path, method, settings[method])
+            if jobs == 1 or stored is not None:
+                tell(f"{number} of {len(methods)}: {METHODS[method]}")
+            if stored is not None:
+                tell(f"taken from {path}")
+                found[method] = stored
+            elif jobs == 1:
+                found[method] = _row(method, study, dsfn, loaded, settings[method], path, shown)
+        left = [method for method in methods if method not in found]
+        if left:
+            with stages(1, console=shown) as run, run.stage(", ".join(METHODS[method] for method in left)) as report:
+                calls = [
+                    partial(_row, method, study, dsfn, loaded, settings[method], folder / f"{method}.json", None)
+                    for method in left
+                ]
+                found |= zip(left, all_done(calls, report), strict=True)
+    return [found[method] for method in methods]
+
+
+def _row(
+    method: str,
+    study: Study,
+    dsfn: DSFNLoopConfig,
+    loaded: FinishedRun,
+    settings: dict[str, Any],
+    path: Path,
+    shown: Console | None,
+) -> Row:
+    """A new row; a failure is not stored, so that it is tried again."""
     path.unlink(missing_ok=True)
     # The one place where the simulator is handed to a method, and it is the control alone that gets it.
     oracle = OracleModel(loaded.truth.parameters) if method == "oracle" and loaded.truth is not None else None
     try:
-        with stages(planned_stages(method, study.config) + 1, console=shown) as run:
+        with stages(planned_stages(method, study.config) + 1, console=shown, quiet=shown is None) as run:
             began = time.perf_counter()
             asked = replace(study, stages=run)
             found = found_by_run(loaded) if method == "cirl" else solve(method, asked, dsfn, oracle)

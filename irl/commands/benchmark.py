@@ -15,10 +15,11 @@ from cirl_gym.files import escaped, read_json, write_json
 from irl.benchmark import report, table, table_report
 from irl.benchmark.jobs import METHODS
 from irl.benchmark.parts import SETTINGS, Benchmark, BenchmarkConfig
-from irl.benchmark.run import carry_out, engine, jobs_of, run
+from irl.benchmark.run import carry_out, jobs_of, run
 from irl.commands.options import BenchmarkOptions, ExplainOptions
 from irl.commands.prepared import asked_table
 from irl.commands.terminal import console
+from irl.processes import engine
 from irl.report.terminal import show
 from irl.result.codec import SCHEMA
 from irl.result.result import installed_versions

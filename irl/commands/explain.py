@@ -13,6 +13,7 @@ from irl import whole_run
 from irl.commands.options import DemoOptions, ExplainOptions, fit_config
 from irl.commands.prepared import prepared
 from irl.commands.terminal import console
+from irl.processes import engine
 from irl.report.run import report_of
 from irl.report.terminal import show
 from irl.result.result import Result
@@ -33,17 +34,19 @@ def command(options: DemoOptions) -> None:
         options.weights, options.kappa, options.episodes, seed=options.seed, expert_habit=options.expert_habit
     )
     config = replace(config.quick() if options.quick else config, fit=fit_config(options))
-    if options.fresh:
-        remove(options.out)
-    demo(config, options.out)
+    with engine("loky", options.jobs):
+        if options.fresh:
+            remove(options.out)
+        demo(config, options.out)
 
 
 def of_table(options: ExplainOptions, table: PreparedTable, how: TableOptions, signs: Mapping[str, int]) -> None:
     """Run ``cirl explain`` on a table that was read as ``how`` says; raises as :func:`explain` does."""
     asked = whole_run.asked_of(options, table.report.columns, how, signs, options.table.name)
-    if options.fresh:
-        remove(options.out)
-    explain(table, asked, options.out)
+    with engine("loky", options.jobs):
+        if options.fresh:
+            remove(options.out)
+        explain(table, asked, options.out)
 
 
 def demo(config: DemoConfig, out: Path) -> Result:

@@ -293,6 +293,9 @@ class DemoOptions:
     """What the experts may not do, such as "1 when Above(side_effects, 4)"."""
     quick: bool = False
     """A first look in about a minute, with wider errors."""
+    jobs: int = 1
+    """Processes, each with one thread, for what needs nothing of each other (--members, --choose-gamma); -1: as many as
+    there are processors. Numbers are the same."""
     fresh: bool = False
     """Begin anew, even if the same command was stopped before and could go on."""
 
@@ -327,6 +330,9 @@ class ExplainOptions:
     """Everything that is drawn."""
     quick: bool = False
     """A first look in a fraction of the time, with wider errors."""
+    jobs: int = 1
+    """Processes, each with one thread, for what needs nothing of each other (folds of patients, --members,
+    --choose-gamma); -1: as many as there are processors. Numbers are the same."""
     fresh: bool = False
     """Begin anew, even if the same command was stopped before and could go on."""
     out: Path = Path("runs/explain")
@@ -501,6 +507,8 @@ class BaselinesOptions:
     """Everything that the methods draw; default: the run's."""
     quick: bool = False
     """A first look in a fraction of the time, with wider errors."""
+    jobs: int = 1
+    """Processes, each with one thread and a method at a time; -1: as many as there are processors."""
     out: Path | None = None
     """Folder for baselines.json and the finished rows; default: the run's."""
 

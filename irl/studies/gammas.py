@@ -23,6 +23,7 @@ from cirl_gym.types import FloatArray
 from irl.checks.metrics import HeldOutConfig, averaged_log_chances, held_out_plans
 from irl.preferences.likelihood import per_decision, taken_log_probabilities
 from irl.preferences.posterior import PosteriorResult
+from irl.processes import all_done
 from irl.result.result import GammaChoice, GammaTried, check_gammas
 
 
@@ -44,7 +45,8 @@ def choose_gamma(
     """Solve under each discount factor, judge held-out decisions, take one; what was solved under it comes with it.
 
     Args:
-        solve: candidate policies and posterior under a discount factor, from the training decisions.
+        solve: candidate policies and posterior under a discount factor, from the training decisions; to be pickled
+            where several processes work (:mod:`irl.processes`).
         gammas: two or more discount factors, rising.
         held_out: episodes that nothing was learnt from but, at most, when to stop training the outcome model.
         width: of the search along the held-out histories.
@@ -57,15 +59,17 @@ def choose_gamma(
     check_gammas(gammas)
     if len(set(held_out.groups)) < 2:
         raise ValueError("to choose a discount factor, decisions of two patients at least must be held out")
-    solved: list[SolvedGamma] = []
-    said: list[FloatArray] = []
-    for number, gamma in enumerate(gammas):
-        solved.append(solve(gamma))
-        said.append(held_out_log_likelihood(solved[-1], held_out, width))
-        if progress is not None:
-            progress(number + 1, len(gammas))
+    calls = [partial(_solved_and_judged, solve, gamma, held_out, width) for gamma in gammas]
+    solved, said = zip(*all_done(calls, progress), strict=True)
     choice = compared(gammas, [one.posterior for one in solved], np.stack(said), held_out)
     return choice, solved[list(gammas).index(choice.chosen)]
+
+
+def _solved_and_judged(
+    solve: Callable[[float], SolvedGamma], gamma: float, held_out: Batch, width: int
+) -> tuple[SolvedGamma, FloatArray]:
+    solved = solve(gamma)
+    return solved, held_out_log_likelihood(solved, held_out, width)
 
 
 def held_out_log_likelihood(solved: SolvedGamma, batch: Batch, width: int = HeldOutConfig.width) -> FloatArray:
