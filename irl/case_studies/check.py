@@ -11,10 +11,11 @@ import numpy as np
 
 from cirl_gym.data.batch import PREVIOUS, Batch
 from cirl_gym.files import StoredParts, read_json, write_json
+from irl.processes import one_thread
 from irl.result.case_study import CheckedRun
 from irl.semi_synthetic import brief, matters, run, ward_of
 from irl.settings import ExplainConfig
-from irl.whole_run import Episodes, one_thread
+from irl.whole_run import Episodes
 
 CHECK = "check"
 """Folder of the runs that are done, one file each."""
