@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from cirl_gym.files import read_json, write_text
+from irl.benchmark import paper
 from irl.benchmark.figures import (
     Cell,
     Values,
@@ -81,10 +82,12 @@ def report_of(outcomes: Sequence[Outcome], asked: dict[str, Any]) -> Report:
     every = {title: values_of(outcomes, measure) for title, measure in MEASURES.values()}
     whole, short = ([_by_setting(*each, interval) for each in every.items()] for interval in (True, False))
     together, weights, elsewhere = _together(outcomes), _weights(outcomes), _elsewhere(outcomes)
+    printed = _beside_paper(outcomes)
     sections = [
         Section("settings", "By setting", (HOW_TO_READ, *whole), (HOW_TO_READ, *short)),
         Section("limits", "What nobody can exceed", _limits(outcomes), _limits(outcomes)),
         Section("together", "All settings together", together, together),
+        Section("paper", "Beside the paper's own figures", printed, printed),
         Section("weights", "Weights", (*weights, Picture(lambda: weights_picture(outcomes))), weights),
         Section("elsewhere", "Carried over to other simulators", elsewhere, elsewhere),
         Section("seconds", "Seconds", _seconds(outcomes)),
@@ -163,6 +166,38 @@ def _shares_of_ceiling(outcomes: Sequence[Outcome]) -> Any:
     ceilings = {(one.setting, one.seed): one.ceiling for one in outcomes if one.ceiling is not None}
     known = [one for one in outcomes if one.method != "expert" and (one.setting, one.seed) in ceilings]
     return values_of(known, lambda one: (one.row.accuracy or 0.0) / (ceilings[one.setting, one.seed] or 1.0))
+
+
+def _beside_paper(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
+    """The paper's tables 2 and 3, and how far its methods are behind its experts, with ours below each row."""
+    returns = values_of(outcomes, MEASURES["return"][1])
+    behind = against_expert(returns)
+    accuracies = values_of(outcomes, MEASURES["accuracy"][1])
+    tables = {
+        "Return, undiscounted (table 2)": (paper.means(paper.RETURNS), _mean_by_method(returns), (2, 3)),
+        "Return behind the experts'": (paper.behind_expert(paper.RETURNS), _mean_by_method(behind, -1.0), (2, 4)),
+        "Accuracy (table 3)": (paper.means(paper.ACCURACIES), _mean_by_method(accuracies), (3, 3)),
+    }
+    found = []
+    for title, (theirs, ours, digits) in tables.items():
+        rows = []
+        for method in (name for name in METHODS if name in theirs):
+            name = "experts" if method == "expert" else METHODS[method]
+            for whose, row, many in zip(("paper", "here"), (theirs[method], ours.get(method)), digits, strict=True):
+                if row:
+                    rows.append([f"{name}, {whose}", *(number(row.get(setting), many) for setting in SETTINGS)])
+        found.append(Table(title, ["method", *SETTINGS], rows))
+    return *found, paper.DIFFERENCES
+
+
+def _mean_by_method(values: Values, sign: float = 1.0) -> dict[str, dict[str, float]]:
+    """By method and setting the mean over seeds."""
+    found: dict[str, dict[str, float]] = {}
+    for setting, methods in values.items():
+        for method, runs in methods.items():
+            if runs:
+                found.setdefault(method, {})[setting] = sign * float(np.mean(list(runs.values())))
+    return found
 
 
 def _weights(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:

@@ -22,6 +22,7 @@ from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.baselines.likeliest import LikeliestAction
 from irl.baselines.methods import DSFNLoopConfig
 from irl.benchmark import jobs as jobs_module
+from irl.benchmark import paper
 from irl.benchmark.figures import (
     against_expert,
     bootstrap_interval,
@@ -266,6 +267,23 @@ class TestLikeliestAction:
             policy.predict(rows, state, np.array([True, False]))
         with pytest.raises(ValueError, match="must begin together"):
             policy.predict(rows, None, np.array([False, False]))
+
+
+class TestThePapersFigures:
+    def test_how_far_its_methods_are_behind_its_experts(self):
+        behind = paper.behind_expert(paper.RETURNS)
+        assert list(behind["cirl"].values()) == pytest.approx([0.17, 0.31, 0.60, 0.14, 0.55, 0.30])
+        assert behind["mb_x"]["70-30-0.5"] == pytest.approx(2.17)
+        assert set(behind) == set(paper.ACCURACIES) == {"cirl", "mb_h", "mb_x", "dsfn", "dsfn_h"}
+
+    def test_they_stand_above_ours_in_the_report(self, whole):
+        page = (whole / "report" / "report.md").read_text()
+        lines = page[page.index("**Return behind the experts'**") :].splitlines()
+        assert lines[4].startswith("| CIRL, paper | 0.17 | 0.31 | 0.60 | 0.14 | 0.55 | 0.30 |")
+        runs = {one.method: one.row.return_ for one in read_outcomes(whole)}
+        told = f"{runs['expert'] - runs['cirl']:.4f}".replace("-", "\N{MINUS SIGN}")
+        assert lines[5] == f"| CIRL, here | {told} |  |  |  |  |  |"
+        assert paper.DIFFERENCES in page
 
 
 class TestFigures:
