@@ -201,7 +201,7 @@ def _mean_by_method(values: Values, sign: float = 1.0) -> dict[str, dict[str, fl
 
 
 def _weights(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
-    rows, truths = [], {name: setting.weights[0] for name, setting in SETTINGS.items()}
+    rows, truths, orders = [], {name: setting.weights[0] for name, setting in SETTINGS.items()}, _orders(outcomes)
     for setting, methods in values_of(outcomes, lambda one: one.weights[0] if one.weights else None).items():
         for method, runs in methods.items():
             found = np.array(list(runs.values()))
@@ -212,12 +212,24 @@ def _weights(outcomes: Sequence[Outcome]) -> tuple[Table | str, ...]:
                 interval_text((float(found.min()), float(found.max())), 3),
                 number(float(np.abs(found - truths[setting]).max()), 3),
             ]
-            rows.append([f"{setting}, {METHODS[method]}", *figures])
+            rows.append([f"{setting}, {METHODS[method]}", *figures, orders.get((setting, method), "")])
     if not rows:
         return ()
-    head = ["setting, method", "mean", "std. error", "lowest to highest", "largest error"]
-    told = "Where both are negative, that of side effects is the rest to -1. Both of every run are in outcomes.csv."
+    head = ["setting, method", "mean", "std. error", "lowest to highest", "largest error", "order right"]
+    told = (
+        "Where both are negative, that of side effects is the rest to -1. Both of every run are in outcomes.csv. Order "
+        "right: in how many runs the larger weight is the truly larger one."
+    )
     return Table("Weight of tumour over seeds (the paper's figure 3)", head, rows), told, *_held(outcomes)
+
+
+def _orders(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], str]:
+    """By setting and method, in how many runs the order of the weights is right; nothing where they are the same."""
+    said: dict[tuple[str, str], list[bool]] = {}
+    for one in outcomes:
+        if one.row.right_order is not None and len(set(SETTINGS[one.setting].weights)) > 1:
+            said.setdefault((one.setting, one.method), []).append(one.row.right_order)
+    return {key: f"{sum(right)} of {len(right)}" for key, right in said.items()}
 
 
 def _held(outcomes: Sequence[Outcome]) -> tuple[Table, ...]:

@@ -30,6 +30,9 @@ from irl.whole_run import asked_of, in_json
 ABOUT = "benchmark.json"
 """States how much is done for every job of a folder, and with what."""
 
+OF_EXPERTS = ("kappa", "episodes")
+"""Options about simulated experts, fields of :class:`irl.settings.DemoConfig` too."""
+
 
 def command(options: BenchmarkOptions, config: BenchmarkConfig | None = None) -> None:
     """Do what is missing of the jobs asked for, then write and print the report of all that is there.
@@ -66,6 +69,8 @@ def _computed(options: BenchmarkOptions, config: BenchmarkConfig) -> dict[str, s
     settings = _chosen("settings", options.settings, tuple(SETTINGS))
     methods = _chosen("methods", options.methods, tuple(METHODS))
     _check_numbers(options)
+    asked = {name: getattr(options, name) for name in OF_EXPERTS if getattr(options, name) is not None}
+    config = replace(config, demo=replace(config.demo, **asked))
     benchmark = Benchmark(options.out.resolve(), config.quick() if options.quick else config)
     _begin(benchmark)
     jobs = jobs_of(settings, methods, options.seeds)
@@ -76,8 +81,9 @@ def _computed(options: BenchmarkOptions, config: BenchmarkConfig) -> dict[str, s
 def _of_table(options: BenchmarkOptions) -> dict[str, str]:
     """Split the table, do the jobs; by name of those that failed, why."""
     assert options.table is not None
-    if options.settings:
-        raise ValueError("--settings are those of the paper's simulator, of which --table knows nothing")
+    for name in ("settings", *OF_EXPERTS):
+        if getattr(options, name):
+            raise ValueError(f"--{name} is about the paper's simulator, and --table is given")
     methods = _chosen("methods", options.methods, tuple(table.METHODS))
     _check_numbers(options)
     asked = ExplainOptions(options.table, columns=options.columns, weighed=options.weighed, quick=options.quick)

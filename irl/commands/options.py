@@ -533,6 +533,10 @@ class BenchmarkOptions:
     repeat); default: all."""
     seeds: int = 10
     """Seeds 0, 1, ... of experts, episodes and methods, or of splits of a table's patients: so many."""
+    kappa: float | None = None
+    """Inverse temperature of the experts (default: 100)."""
+    episodes: int | None = None
+    """Episodes that are seen of each (default: 10,000; with --quick 2,000 at most)."""
     jobs: int = 1
     """Processes; -1: as many as there are processors."""
     backend: Literal["loky", "ray", "dask"] = "loky"

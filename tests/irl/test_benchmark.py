@@ -42,7 +42,7 @@ from irl.benchmark.parts import (
     other_simulators,
     true_returns,
 )
-from irl.benchmark.report import read_outcomes
+from irl.benchmark.report import _orders, read_outcomes
 from irl.benchmark.run import carry_out, engine, jobs_of
 from irl.checks.predictors import Boosting, LastActionTable
 from irl.commands import benchmark as benchmark_command
@@ -171,6 +171,13 @@ class TestTheCommand:
         assert "Return, undiscounted" in capsys.readouterr().out
         for name in WRITTEN:
             assert (tmp_path / "report" / name).read_bytes() == (whole / "report" / name).read_bytes()
+
+    def test_experts_may_be_others(self, tmp_path):
+        options = BenchmarkOptions(settings=(SETTING,), methods=("boosting",), seeds=1, out=tmp_path)
+        benchmark_command.command(replace(options, kappa=20.0, episodes=40), TINY)
+        asked = json.loads((tmp_path / "benchmark.json").read_text())["settings"]["demo"]
+        assert (asked["kappa"], asked["episodes"]) == (20.0, 40)
+        assert "40 episodes each, kappa 20;" in (tmp_path / "report" / "report.md").read_text()
 
     def test_another_amount_of_work_needs_another_folder(self, whole):
         options = BenchmarkOptions(settings=(SETTING,), methods=FOUR, seeds=1, out=whole)
@@ -327,6 +334,14 @@ class TestFigures:
     def test_the_bootstrap_draws_within_settings(self):
         low, high = bootstrap_interval([[0.0, 0.0], [1.0, 1.0]], lambda drawn: drawn.mean(axis=1))
         assert (low, high) == (0.5, 0.5)  # drawn from all four it would differ
+
+    def test_in_how_many_runs_the_order_of_weights_is_right(self):
+        outcomes = [
+            outcome(setting, "cirl", seed, 0.0, row=Row(method="cirl", weights=(-0.4, -0.6), right_order=right))
+            for setting, runs in {SETTING: (True, True, False), "50-50-0.99": (True, False)}.items()
+            for seed, right in enumerate(runs)
+        ]
+        assert _orders(outcomes) == {(SETTING, "cirl"): "2 of 3"}
 
     def test_how_often_the_truth_is_held(self):
         outcomes = [

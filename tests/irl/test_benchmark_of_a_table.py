@@ -132,7 +132,8 @@ class TestTheCommand:
         ("given", "told"),
         [
             (["--methods", "expert"], "--methods: 'expert' is not one of cirl"),
-            (["--settings", "30-70-0.5"], "--settings are those of the paper's simulator"),
+            (["--settings", "30-70-0.5"], "--settings is about the paper's simulator"),
+            (["--kappa", "20"], "--kappa is about the paper's simulator"),
             (["--features", "wbx"], "wbx"),
             (["--gamma", "2"], "gamma must lie between 0 and 1"),
         ],
