@@ -17,6 +17,7 @@ from msgspec import Meta
 from cirl_gym.data.outcomes import KnownOutcome, read_outcome
 from cirl_gym.files import loading
 from cirl_gym.names import did_you_mean
+from cirl_gym.outcome_models.stated import read_effect
 from cirl_gym.tables.columns import Duplicates
 from cirl_gym.tables.meds import Item
 
@@ -203,6 +204,8 @@ class Study(Part, frozen=True, kw_only=True):
             absent = [] if isinstance(outcome, KnownOutcome) else [one for one in outcome.columns if one not in names]
             if absent:
                 raise ValueError(f"weigh.outcomes: {text!r}: no covariate {absent[0]!r}{did_you_mean(absent, names)}")
+        for claim in self.known.effects:
+            read_effect(claim.says, ("0", "1"), (*names, *self.weigh.outcomes), self.action.name)
         for claim in self.known.weights:
             name, equals, sign = claim.says.rpartition("=")
             if not equals or sign not in ("-1", "+1") or name not in self.weigh.outcomes:

@@ -107,6 +107,8 @@ def test_every_study_of_the_package_can_be_read_in_every_variant(name) -> None:
         ('outcomes = ["Below(level, 4)"]', 'outcomes = ["Below(lewel, 4)"]', "no covariate 'lewel'"),
         ('says = "Below(level, 4)=-1"', 'says = "Below(level, 4)=0"', "must be OUTCOME=-1 or OUTCOME=.1"),
         ('says = "Below(level, 4)=-1"', 'says = "Below(level, 5)=-1"', "of an outcome weighed"),
+        ("dose raises level", "dose lifts level", 'effect "?.dose lifts level.* must be "ACTION raises OUTCOME"'),
+        ("dose raises level", "dose raises levels", "'levels' is no outcome nor feature"),
         ("[weigh]", "[weigh", "is not a case study"),
     ],
 )
