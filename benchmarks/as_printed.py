@@ -30,9 +30,10 @@ from cirl_gym.data.rollout import act_along
 from cirl_gym.types import FloatArray, Policy
 from irl.checks.metrics import accuracy, mean_and_error, simulated_returns
 from irl.max_margin.loop import MaxMarginResult, max_margin
-from irl.pipeline import Fit, Study, fit
+from irl.pipeline import Fit, fit
 from irl.settings import FitConfig
 from irl.stages import duration, stages
+from irl.study import Study
 
 PARAMETERS = TumourParameters()
 SIGNS = np.array([-1.0, -1.0])

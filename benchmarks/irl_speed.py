@@ -27,9 +27,10 @@ from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym import Batch, TumourParameters, TumourWorld, rollout
 from cirl_gym.data.features import draw_weights
-from irl.pipeline import Fit, Study, fit
+from irl.pipeline import Fit, fit
 from irl.settings import FitConfig
 from irl.stages import duration, stages
+from irl.study import Study
 
 SETTING = Setting((-0.3, -0.7), 0.99, TumourParameters())
 SIGNS = np.array([-1.0, -1.0])

@@ -26,11 +26,12 @@ __getattr__, __dir__, __all__ = attach(
         ".explanation": "Explanation compare explain load",
         ".max_margin": "FeatureExpectation MaxMarginResult Mixture MixturePolicy closest_mixture expert_mu phi_along "
         "project",
-        ".pipeline": "Fit Study fit simulate",
+        ".pipeline": "Fit fit simulate",
         ".preferences": "IdentifiedSet PosteriorResult PosteriorConfig by_group identified_set "
         "judged_preferences not_identifiable regret sample_posterior",
         ".result.result": "Result",
         ".run": "Run",
         ".settings": "DemoConfig ExplainConfig FitConfig",
+        ".study": "Study",
     },
 )

@@ -40,7 +40,7 @@ from irl.checks.metrics import (
 )
 from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
-from irl.pipeline import Fit, Simulated, Study, with_everyone
+from irl.pipeline import Fit, Simulated
 from irl.preferences.inference import judged_episodes
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import SamplerReport, sample_posterior
@@ -62,6 +62,8 @@ from irl.result.habits import found_habits
 from irl.result.result import Result
 from irl.result.simulated_habits import SimulatedHabits, WithoutHabits, habit_logits
 from irl.studies.consequences import consequences
+from irl.study import Study
+from irl.worlds import with_everyone
 
 _WATCHED = 25
 """Held-out episodes on which the policy of every round is watched."""
@@ -252,6 +254,7 @@ def judged(
         mu_gap=float(np.linalg.norm(found.mu_expert.mean - recovered)),
         windows=found.windows,
         gammas=found.choice,
+        limit=found.limit,
         quality=found.quality,
         allowed=allowed,
         mixture=recorded_mixture(found.mixture, found.loop),
@@ -366,6 +369,7 @@ def headline(
     return (
         *contradiction_sentences(effects),
         sentences.verdict_sentence(word, which=bool(clear)),
+        *sentences.limit_sentences(found.limit, word, likelihood.folds > 0),
         *sentences.added_sentences(word, likelihood, habits),
         *sentences.verdict_sentences(
             names, lambda i: sentences.per(found.feature_map, i), word, posterior, found.identified, unread

@@ -245,6 +245,7 @@ def explain(
         drop_bad_patients: go on without patients of whom a row cannot be used.
         max_steps: end episodes, truncated, after so many steps.
         outcomes: what is weighed: features, or what is computed of them; default: all features that are not static.
+            The limit of one is found where it is a question mark: ``Below(potassium, ?)``.
         lower_is_better: outcomes whose weights are negative, as is known.
         sign: by outcome -1 or +1 where the sign of a weight is known.
         gamma: discount factor, 0 to 1.

@@ -7,8 +7,7 @@ Steps 4 to 9 get a batch and nothing else: they have no way to reach the simulat
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -26,16 +25,14 @@ from cirl_gym.data.outcome_model import OutcomeModel, check_model
 from cirl_gym.data.rollout import rollout
 from cirl_gym.data.rules import masked, rules_for
 from cirl_gym.files import StoredParts
-from cirl_gym.outcome_models.fitting import FittedOutcomeModel, OutcomeModelConfig, fit_outcome_model
-from cirl_gym.outcome_models.inputs import Kind
-from cirl_gym.outcome_models.known import law_alone
+from cirl_gym.outcome_models.fitting import FittedOutcomeModel, fit_outcome_model
 from cirl_gym.outcome_models.masked import rules_of, with_rules, without_rules
 from cirl_gym.outcome_models.model import EnsembleModel
-from cirl_gym.outcome_models.stated import StatedEffect
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.quality import quality_control
-from irl.cross_fitting import CrossFit, Foreseen, cross_fit, foresee_others
+from irl.cross_fitting import Foreseen, foresee_others
+from irl.limit_search import at_limits_of_others, with_limit
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, expert_mu, max_margin, phi_along
 from irl.max_margin.mixture import Mixture, closest_mixture
 from irl.preferences.identified_set import (
@@ -49,12 +46,15 @@ from irl.preferences.inference import judged_episodes, judged_preferences, plan_
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import PosteriorResult, further_posterior, sample_posterior, with_model_spread
 from irl.processes import all_done
+from irl.result.limits import FoundLimit
 from irl.result.result import GammaChoice, Quality, TimeWindow
-from irl.settings import DemoConfig, FitConfig
-from irl.stages import Reporter, Stages, stages
+from irl.settings import DemoConfig
+from irl.stages import Reporter, Stages
 from irl.stored_stages import MemberPosterior, stored_expert, stored_outcome_model
 from irl.studies.gammas import SolvedGamma, choose_gamma
 from irl.studies.windows import time_windows
+from irl.study import Study, member_streams, stream
+from irl.worlds import cross_fits, model_config
 
 
 @dataclass(frozen=True)
@@ -67,51 +67,6 @@ class Simulated:
     train: Batch
     validation: Batch
     test: Batch
-
-
-@dataclass(frozen=True)
-class Study:
-    """What steps 4 to 9 get: batches, what is known of the weights, and how. No way leads from here to a simulator."""
-
-    train: Batch
-    """Episodes to learn from."""
-    validation: Batch
-    """Episodes to choose by."""
-    feature_map: FeatureMap
-    """Which features are outcomes, and their ranges."""
-    signs: FloatArray
-    """``[d]`` of -1, 0 (free) and 1, one per outcome: what is known of the weights' signs."""
-    config: FitConfig
-    """How."""
-    seed: int = 0
-    """Everything that is drawn."""
-    stages: Stages = field(default_factory=partial(stages, 0, quiet=True))
-    """Shows and times the stages."""
-    stored: StoredParts = field(default_factory=StoredParts)
-    """What is stored of the stages and rounds of the same run, begun before; default: nothing."""
-    everyone: Batch | None = None
-    """The episodes of all patients, held out or not, for cross-fitting (``config.folds``)."""
-    model: OutcomeModel | None = None
-    """Taken as it is in place of step 4's: the simulator, or a model of one's own; None: learnt."""
-    effects: tuple[StatedEffect, ...] = ()
-    """What is known of effects of actions; the outcome model is only held to what ``config.outcome`` names."""
-
-    def rng(self, name: str) -> np.random.Generator:
-        """The random stream of a stage (:data:`STREAMS`), from its beginning."""
-        return stream(self.seed, name)
-
-    def elsewhere(self) -> Study:
-        """The same for a part of a stage, maybe in another process: nobody watches it."""
-        return replace(self, stages=stages(0, quiet=True), stored=self.stored.elsewhere())
-
-    def watched(self, report: Reporter) -> Callable[[int, int], None]:
-        """``report``, which also says that what was done is stored."""
-
-        def told(done: int, total: int) -> None:
-            self.stored.after_write()
-            report(done, total)
-
-        return told
 
 
 @dataclass(frozen=True)
@@ -142,6 +97,8 @@ class Fit:
     """Whether planning in the world model keeps what it promises."""
     foreseen: Foreseen | None = None
     """What was foreseen of every judged decision from other patients' alone, where decisions were cross-fitted."""
+    limit: FoundLimit | None = None
+    """The limit that was found from the decisions, where one was sought; the feature map has it."""
     repeated: tuple[PosteriorResult, ...] = ()
     """The posterior of every repetition, where decisions were cross-fitted: :attr:`posterior` holds what they differ
     in, and decisions are foreseen by the mean of what each says."""
@@ -160,49 +117,6 @@ class Fit:
     def predicted_experts(self) -> SuccessorPolicy:
         """What the experts are predicted to do: drawn with the chances of their habits and preferences together."""
         return _predicted_experts(self.agent, self.posterior)
-
-
-STREAMS = {
-    "expert": ("simulate", 0),
-    "batch": ("simulate", 1),
-    "split": ("simulate", 2),
-    "outcome model": ("fit", 0),
-    "candidate policies": ("fit", 1),
-    "max-margin loop": ("fit", 2),
-    "weights": ("fit", 3),
-    "behaviour cloning": ("fit", 4),
-    "discount factor": ("discount factor", 0),
-    "identified set": ("identified", 0),
-    "quality control": ("quality", 0),
-    "time windows": ("windows", 0),
-    "habits": ("habits", 0),
-    "folds": ("folds", 0),
-    "held-out decisions": ("folds", 1),
-    "effects": ("effects", 0),
-    "drawn effects": ("effects", 1),
-}
-"""Random streams by name: the part of a run and the place in it that, with the seed, decide their numbers."""
-
-
-def stream(seed: int, name: str) -> np.random.Generator:
-    """A random stream by its name: the same for the same seed, whatever others draw."""
-    part, place = STREAMS[name]
-    return _generator(seed, part, place)
-
-
-def member_streams(seed: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
-    """Of a member of an ensemble: to solve its world with, and to judge decisions in it."""
-    return _generator(seed, f"member {number}", 0), _generator(seed, f"member {number}", 1)
-
-
-def fold_streams(seed: int, repeat: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
-    """Of a fold of a repetition: to fit its outcome model with, and to solve its world."""
-    part = f"fold {repeat} {number}"
-    return _generator(seed, part, 0), _generator(seed, part, 1)
-
-
-def _generator(seed: int, part: str, place: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence([seed, *part.encode()], spawn_key=(place,)))
 
 
 def simulate(config: DemoConfig, stages: Stages, stored: StoredParts | None = None) -> Simulated:
@@ -235,13 +149,15 @@ def fit(study: Study) -> Fit:
             (:func:`cirl_gym.data.rules.masked`), or nothing can be learnt from them.
     """
     train, validation, signs, config = study.train, study.validation, study.signs, study.config
-    stage, stored, phi = study.stages.stage, study.stored, study.feature_map
+    stage, stored = study.stages.stage, study.stored
     horizon = config.length or train.horizon
     # 4. The outcome model: phi(h, a), what would happen under each action.
     with stage("outcome model") as report:
         splits, rng = [batch.with_early_ends(horizon) for batch in (train, validation)], study.rng("outcome model")
-        learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], _outcome(study), rng, report)
+        learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], model_config(study), rng, report)
         fitted = stored_outcome_model(stored, learnt) if study.model is None else _given(study.model, train)
+    study, profile, limit = with_limit(study, fitted.model)
+    phi = study.feature_map
     # 5. The world model: h' = (h, a, phi(h, a)), starting where the patients started.
     imagined = with_rules(fitted.model, rules_for(train, config.forbid))
     w = uniform_weights(signs)
@@ -257,7 +173,9 @@ def fit(study: Study) -> Fit:
     with stage("max-margin loop") as report:
         loop = _loop(study, agent, world, mu, report)
     # 9. Weights, and what the data cannot tell.
-    crosses, foreseen = _cross_fits(study, fitted.model, agent), None
+    crosses, foreseen = cross_fits(study, fitted.model, agent), None
+    if profile is not None:
+        crosses = [at_limits_of_others(study, profile, cross) for cross in crosses]
     repeated: tuple[PosteriorResult, ...] = ()
     with stage("weights") as report:
         how = (signs, config.posterior, study.rng("weights"), Contexts.of(train, config.habit), report)
@@ -305,6 +223,7 @@ def fit(study: Study) -> Fit:
         quality=quality,
         foreseen=foreseen,
         repeated=repeated,
+        limit=limit,
     )
 
 
@@ -344,97 +263,6 @@ def _solved_gamma(study: Study, problem: Problem, gamma: float) -> SolvedGamma:
     contexts = Contexts.of(study.train, study.config.habit)
     given = (study.train, study.signs, study.config.posterior, study.rng("weights"), contexts)
     return SolvedGamma(agent, judged_preferences(agent.psi, *given)[0])
-
-
-def _cross_fits(study: Study, chosen: OutcomeModel, agent: SuccessorAgent) -> list[CrossFit]:
-    """Worlds for each part of the patients, fitted to the others, as often as is asked for; none where that is not.
-
-    Where the chosen model is a law alone, they are laws of the same order and terms, and the agent's network guides the
-    search for plans in them. Else each has an agent of its own.
-    """
-    config, everyone, found = study.config, study.everyone, []
-    if everyone is None or not config.folds:
-        return []
-    rng, horizon = study.rng("folds"), config.length or everyone.horizon
-    judged = judged_episodes(everyone, config.posterior.decisions, rng)
-    how_divided, own = (everyone, judged, config.folds, rng), replace(study.elsewhere(), everyone=None)
-    with study.stages.stage("worlds of other patients") as report:
-        watched, every = study.watched(report), config.repeats * config.folds
-        for repeat in range(config.repeats):
-            solve = partial(_fold_agent, own, chosen, agent, horizon, repeat)
-            told = partial(_counted, watched, repeat * config.folds, every)
-            found.append(cross_fit(*how_divided, solve, told, drawn=repeat > 0))
-    return found
-
-
-def _counted(report: Callable[[int, int], None], before: int, every: int, done: int, _: int) -> None:
-    """Of a repetition's parts, those of all repetitions."""
-    report(before + done, every)
-
-
-def _fold_agent(
-    study: Study,
-    chosen: OutcomeModel,
-    agent: SuccessorAgent,
-    horizon: int,
-    repeat: int,
-    number: int,
-    train: Batch,
-    validation: Batch,
-) -> SuccessorAgent:
-    """The agent in the world of a fold's other patients."""
-    if study.model is not None:  # fitted to nobody here, so that no decision is judged by its own outcomes
-        return agent
-    config, stored = study.config, study.stored
-    kind, how = _like(study, chosen)
-    fitting, solving = fold_streams(study.seed, repeat, number)
-    part, ended = f"fold{repeat}_{number}", [batch.with_early_ends(horizon) for batch in (train, validation)]
-    learnt = partial(fit_outcome_model, kind, ended[0], ended[1], how, fitting)
-    model = stored_outcome_model(stored, learnt, f"{part}_outcome_model.npz").model
-    imagined = with_rules(model, rules_for(train, config.forbid))
-    if law_alone(chosen) is not None:
-        return agent.within(imagined)
-    w = uniform_weights(study.signs)
-    world = Problem(imagined, study.feature_map, train.start, horizon, config.gamma, w, train, config.horizon)
-    compute = partial(fit_successor, world, config.agent, solving)
-    load = partial(SuccessorAgent.load, model=imagined)
-    return stored.stage(f"{part}_agent.npz", compute, SuccessorAgent.save, load)
-
-
-def _like(study: Study, chosen: OutcomeModel) -> tuple[Kind, OutcomeModelConfig]:
-    """How the chosen model is fitted to other patients: a law alone with its order and terms."""
-    # Patients are drawn anew by every repetition: members of an ensemble would be the same once more.
-    how, law = replace(_outcome(study), members=1, bootstrap=False), law_alone(chosen)
-    if law is None:
-        return study.config.model, how
-    order, own = law.window.order, how.autoregression
-    return "ar", replace(how, autoregression=replace(own, min_order=order, max_order=order, shapes=law.shapes))
-
-
-def with_everyone(study: Study, chosen: OutcomeModel) -> tuple[OutcomeModel, Batch]:
-    """The chosen law fitted to all patients, and their episodes; what is no law alone, and what it was fitted to.
-
-    What an action does is best told from everyone: no decision is judged by it.
-    """
-    if study.model is not None or study.everyone is None or law_alone(chosen) is None:
-        return chosen, study.train
-    kind, how = _like(study, chosen)
-    horizon = study.config.length or study.everyone.horizon
-    everyone, validation = (batch.with_early_ends(horizon) for batch in (study.everyone, study.validation))
-    return fit_outcome_model(kind, everyone, validation, how, study.rng("effects")).model, everyone
-
-
-def _outcome(study: Study) -> OutcomeModelConfig:
-    """How outcome models are fitted: without actions that change when episodes end, where most were only left off.
-
-    An episode that was watched no longer counts as ended (:meth:`cirl_gym.Batch.with_early_ends`), but no expert has
-    decided on that, and what few ends there are would make a large effect of it.
-    """
-    config, train = study.config.outcome, study.train
-    left = int((train.truncated & (train.lengths < (study.config.length or train.horizon))).sum())
-    if left <= int(train.terminated.sum()):
-        return config
-    return replace(config, end=replace(config.end, formulas=True))
 
 
 def _members(study: Study, problem: Problem) -> tuple[MemberPosterior, ...]:

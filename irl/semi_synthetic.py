@@ -31,7 +31,7 @@ from cirl_gym.outcome_models.fitting import fit_outcome_model
 from cirl_gym.types import Float32Array, FloatArray, IntArray, Step
 from irl.checks.predictors import LastActionTable
 from irl.evaluation import judged
-from irl.pipeline import Fit, Study, fit
+from irl.pipeline import Fit, fit
 from irl.preferences.choice import KAPPA
 from irl.preferences.inference import plan_pool
 from irl.preferences.likelihood import per_decision, taken_log_probabilities
@@ -39,6 +39,7 @@ from irl.preferences.posterior import TAILS, PosteriorResult, sample_posterior
 from irl.settings import FitConfig
 from irl.stages import stages
 from irl.stored_stages import stored_outcome_model
+from irl.study import Study
 
 PERIOD, ALONE = 10, (0, 4, 7)
 """Of ten runs, those whose experts have habits alone."""

@@ -19,7 +19,7 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import PREVIOUS
 from cirl_gym.data.known import known_names, with_known
 from cirl_gym.data.outcome_model import OutcomeModel
-from cirl_gym.data.outcomes import changing, read_outcome, with_lags
+from cirl_gym.data.outcomes import Sought, changing, read_outcome, with_lags
 from cirl_gym.data.rules import masked
 from cirl_gym.files import StoredParts
 from cirl_gym.outcome_models.stated import StatedEffect, read_effect
@@ -27,7 +27,7 @@ from cirl_gym.tables.columns import TableColumns, TableOptions
 from cirl_gym.tables.read import HELD_OUT, PreparedTable, check_enough, split_groups
 from irl.commands.options import ExplainOptions, fit_config
 from irl.evaluation import judged
-from irl.pipeline import Study, fit, simulate
+from irl.pipeline import Fit, fit, simulate
 from irl.processes import one_thread
 from irl.report.drawing import imagine
 from irl.report.run import report_of
@@ -39,6 +39,7 @@ from irl.settings import FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfi
 from irl.stages import stages
 from irl.stored_stages import identity_of, remove, unfinished
 from irl.studies.why import shown_decisions, why
+from irl.study import Study
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def explain(
     asked = in_json({"command": "explain", **asdict(config), "outcomes": weighed(config, episodes.train)})
     run, identity = Run.begin(out, asked, model), identity_of(asked, installed_versions(), episodes.splits)
     study = study_of(config, episodes.train, episodes.validation, Batch.together(episodes.splits))
-    total = 7 + study.config.more_stages
+    total = 7 + study.config.more_stages + (study.sought is not None)
     with one_thread(), stages(total, quiet=quiet) as shown, unfinished(out, identity, shown) as stored:
         study = replace(study, stages=shown, stored=stored if model is None else StoredParts(), model=model)
         with warnings.catch_warnings():
@@ -173,15 +174,34 @@ def study_of(config: ExplainConfig, train: Batch, validation: Batch, everyone: B
     Raises:
         ValueError: an outcome or an effect that is stated does not fit the episodes.
     """
-    feature_map = FeatureMap.from_batch(train, weighed(config, train))
-    signs = np.array([config.signs.get(name, 0) for name in feature_map.features], dtype=np.float64)
+    names = weighed(config, train)
+    feature_map, sought = outcomes_of(train, names)
+    signs = np.array([config.signs.get(name, 0) for name in names], dtype=np.float64)
     # A fold needs a few patients to be judged and a few to learn from.
     folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
     effects = stated_effects(config, feature_map, everyone)
     if config.enforce_effects:
         how = held_to(how, effects, train.features)
-    return Study(train, validation, feature_map, signs, how, config.seed, everyone=everyone, effects=effects)
+    seen = (train, validation, feature_map, signs, how, config.seed)
+    return Study(*seen, everyone=everyone, effects=effects, sought=sought)
+
+
+def outcomes_of(train: Batch, outcomes: Sequence[str]) -> tuple[FeatureMap, int | None]:
+    """The outcomes, and the place of the one whose limit is sought, between extremes of its column until it is found.
+
+    Raises:
+        ValueError: an outcome is not observed nor computed of what is.
+    """
+    read = [read_outcome(name, train.features) for name in outcomes]
+    place = next((i for i, outcome in enumerate(read) if isinstance(outcome, Sought)), None)
+    if place is not None:
+        sought = read[place]
+        assert isinstance(sought, Sought)
+        values = train.obs[train.seen][:, train.features.index(sought.column)]
+        between = (sought.at(float(np.quantile(values, share))) for share in np.linspace(0.5, 0.9, len(read) + 1))
+        read[place] = next((one for one in between if one not in read), sought.at(float(values.mean())))
+    return FeatureMap.from_batch(train, read), place
 
 
 def stated_effects(config: ExplainConfig, phi: FeatureMap, everyone: Batch) -> tuple[StatedEffect, ...]:
@@ -229,7 +249,7 @@ def _finished(
     """Fit, judge by held-out episodes and what else is known (:func:`irl.evaluation.judged`), leave a whole folder."""
     found = fit(study)
     with study.stages.stage("evaluation"):
-        result = judged(study, found, test, config=asked, **known)
+        result = judged(study, found, test, config=_as_found(asked, found), **known)
     result = replaced(result, seconds=study.stages.seconds)
     seen = [name for name in found.feature_map.of if read_outcome(name, (name,)).columns]  # not what an action is
     what_if = imagine(found.model.model, test, outcomes=found.feature_map.read or seen)
@@ -239,6 +259,14 @@ def _finished(
     run.write(result, page, found, study.train, test, expert)
     remove(run.folder)
     return run
+
+
+def _as_found(asked: dict[str, Any], found: Fit) -> dict[str, Any]:
+    """What was asked, with signs by the names of the outcomes that were weighed."""
+    names = {} if found.limit is None else {found.limit.asked: found.limit.outcome}
+    if not names:
+        return asked
+    return {**asked, "signs": {names.get(name, name): sign for name, sign in asked["signs"].items()}}
 
 
 def in_json(value: Any) -> Any:

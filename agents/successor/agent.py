@@ -409,6 +409,19 @@ class SuccessorAgent:
         other.model = model
         return other
 
+    def weighing(self, feature_map: FeatureMap) -> SuccessorAgent:
+        """The same network as the guide of searches for as many outcomes, computed or scaled a little otherwise.
+
+        Raises:
+            ValueError: they are more or fewer, or of other observed features.
+        """
+        own = self.feature_map
+        if (len(feature_map.features), feature_map.of) != (len(own.features), own.of):
+            raise ValueError(f"this agent weighs {own.features} of {own.of}, not {feature_map.features}")
+        other = copy.copy(self)
+        other.feature_map = feature_map
+        return other
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent whole, without its world model and without pickle."""
         config = {

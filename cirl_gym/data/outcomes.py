@@ -9,6 +9,8 @@
     Given(dialysis)                  1 where this action is taken, else 0
     Switched()                       1 where the action is another than the one before; 0 at the first decision
 
+Of ``Above`` and ``Below`` the limit can be left to be found: ``Below(potassium, ?)``, a :class:`Sought` outcome.
+
 The text is the outcome's name, and :func:`read_outcome` reads it. A name of a column or of an action that is no plain
 word stands in quotes, as in ``Outside("mean arterial pressure", 60, 100)``. A column whose own name looks like such a
 text is that column. A change needs a further observed feature, what was observed one step earlier: :func:`with_lags`.
@@ -171,6 +173,39 @@ class Below(OutcomeFeature):
 
 
 @dataclass(frozen=True)
+class Sought(OutcomeFeature):
+    """An outcome with a limit that is to be found from decisions: ``Below(potassium, ?)``. It has no values yet.
+
+    Raises:
+        ValueError: it is not ``Above`` or ``Below``.
+    """
+
+    kind: str
+    """``Above`` or ``Below``."""
+    column: str
+    least: ClassVar[float | None] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind not in ("Above", "Below"):
+            raise ValueError(f"a limit is found of Above and Below, not of {self.kind!r}")
+
+    @property
+    def name(self) -> str:
+        """With a question mark for the limit."""
+        return f"{self.kind}({quoted(self.column)}, ?)"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+    def at(self, limit: float) -> Above | Below:
+        """The outcome with a limit, raw units."""
+        return Above(self.column, limit) if self.kind == "Above" else Below(self.column, limit)
+
+
+@dataclass(frozen=True)
 class Change(OutcomeFeature):
     """The outcome minus what was observed before the action, x_{t+1} - x_t, which :func:`with_lags` adds to a batch.
 
@@ -329,10 +364,15 @@ def read_outcome(text: str, observed: Sequence[str]) -> OutcomeFeature:
             known = read_outcome(text, ())
             return known if known.name == text else Column(text)
         return Column(text)
+    sought = kind in (Above, Below) and re.search(r",\s*\?\s*\)\s*$", text)
+    if sought:
+        known = read_outcome(f"{text[: sought.start()]}, 0)", ())
+        return Sought(kind.__name__, *known.columns)
     try:
         call = parsed(text.strip())
     except ValueError as error:
-        raise _unreadable(text, str(error)) from error
+        why = "? can stand for the limit of Above or Below alone" if "?" in text else str(error)
+        raise _unreadable(text, why) from error
     names = [field.name for field in fields(kind)]
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise _unreadable(text, f"it must be {head.strip()} with its arguments in brackets, and nothing more")
@@ -346,7 +386,7 @@ def check_outcomes(outcomes: Sequence[OutcomeFeature], observed: Sequence[str]) 
     """Check that all that outcomes are computed from is observed.
 
     Raises:
-        ValueError: it is not; the message names what is missing and what there is.
+        ValueError: it is not, or an outcome's limit is still sought; the message names it, and what there is.
     """
     unknown = [outcome.name for outcome in outcomes if isinstance(outcome, Column) and outcome.column not in observed]
     if unknown:
@@ -355,6 +395,8 @@ def check_outcomes(outcomes: Sequence[OutcomeFeature], observed: Sequence[str]) 
             + hint(*unknown)
         )
     for outcome in outcomes:
+        if isinstance(outcome, Sought):
+            raise ValueError(f"outcome {outcome.name!r} has no limit: cirl explain and irl.explain alone look for one")
         missing = [name for name in outcome.needs if name not in observed]
         if missing:
             lag = isinstance(outcome, Change) and outcome.column in observed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cirl_gym.data.outcomes import hint, read_outcome
+from cirl_gym.data.outcomes import Sought, hint, read_outcome
 from cirl_gym.names import did_you_mean
 from cirl_gym.tables.columns import TableColumns
 
@@ -20,7 +20,8 @@ def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str
         Names, those of computed outcomes in their one spelling.
 
     Raises:
-        ValueError: a name is there twice, no feature nor computed of features, or static; or they are too many.
+        ValueError: a name is there twice, no feature nor computed of features, or static; they are too many, or two
+            limits are sought.
     """
     for text in outcomes:
         _refuse_two_meanings(text, columns.features)
@@ -38,6 +39,11 @@ def chosen_outcomes(columns: TableColumns, outcomes: Sequence[str]) -> tuple[str
                 f"--outcomes: {outcome.name!r} is static; no action changes it, so no decision tells its weight"
             )
     names = tuple(outcome.name for outcome in read)
+    sought = [outcome.name for outcome in read if isinstance(outcome, Sought)]
+    if len(sought) > 1:
+        raise ValueError(
+            f"--outcomes: one limit can be found in a run, not {' and '.join(sought)}; write a number for all but one"
+        )
     if len(set(names)) < len(names):
         raise ValueError(f"--outcomes: a name is there twice: {', '.join(names)}")
     chosen = names or columns.outcomes

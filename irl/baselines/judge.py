@@ -221,7 +221,7 @@ def load_finished(folder: Path) -> FinishedRun:
             world = simulator_world(run.parameters, seen, phi, fit.gamma)
             truth = KnownExperts(run.parameters, run.expert.w, run.expert.optimal, run.expert.probabilities(test))
         else:
-            signs = np.array([settings["signs"].get(name, 0) for name in phi.features], dtype=np.float64)
+            signs = np.array([run.result.config["signs"].get(name, 0) for name in phi.features], dtype=np.float64)
             fit = fit.whole(max(train.horizon, test.horizon))
             world = imagined_world(run.model, seen, phi, fit.gamma, fit.length or train.horizon)
         files = run.digests(

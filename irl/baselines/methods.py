@@ -32,9 +32,10 @@ from irl.baselines.implied import implied_weights
 from irl.baselines.judge import FinishedRun
 from irl.checks.metrics import accuracy
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, Round, expert_mu, max_margin
-from irl.pipeline import Fit, Study, fit
+from irl.pipeline import Fit, fit
 from irl.result.baselines import Row
 from irl.settings import FitConfig
+from irl.study import Study
 
 
 @dataclass(frozen=True)

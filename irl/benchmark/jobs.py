@@ -30,13 +30,14 @@ from irl.benchmark.parts import (
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import HeldOutConfig, accuracy, ceiling, same_order, weight_error
 from irl.checks.predictors import HISTORY, Boosting
-from irl.pipeline import Simulated, Study
+from irl.pipeline import Simulated
 from irl.preferences.inference import judged_episodes
 from irl.result.baselines import METHODS as OF_A_RUN
 from irl.result.baselines import REFERENCES, Row
 from irl.result.codec import Document, Interval, NotNegative, Numbers, Share, require
 from irl.stages import Stages, stages
 from irl.stored_stages import code_digest
+from irl.study import Study
 
 METHODS = {
     "expert": REFERENCES["expert"],

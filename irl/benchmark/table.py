@@ -18,6 +18,7 @@ from msgspec import field as key
 from msgspec import structs
 
 from cirl_gym.data.batch import Batch
+from cirl_gym.data.outcomes import Sought, read_outcome
 from cirl_gym.data.rollout import act_along
 from cirl_gym.data.rules import rules_for
 from cirl_gym.tables.read import PreparedTable
@@ -29,7 +30,7 @@ from irl.benchmark.parts import Benchmark
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import HeldOutConfig, accuracy, held_out_likelihood
 from irl.checks.predictors import REFERENCES as PREDICTORS
-from irl.pipeline import Fit, Study
+from irl.pipeline import Fit
 from irl.preferences.inference import judged_episodes
 from irl.preferences.likelihood import constant_chances, log_chances
 from irl.result.baselines import METHODS as OF_A_RUN
@@ -39,6 +40,7 @@ from irl.result.sentences import verdict
 from irl.settings import ExplainConfig
 from irl.stages import stages
 from irl.stored_stages import code_digest, data_digest
+from irl.study import Study
 from irl.whole_run import for_actions, study_of
 
 METHODS = {
@@ -54,7 +56,11 @@ PATIENTS = 12
 
 @dataclass(frozen=True)
 class TableConfig:
-    """What is asked of a table, and how much is done for every job. The seed is the job's own."""
+    """What is asked of a table, and how much is done for every job. The seed is the job's own.
+
+    Raises:
+        ValueError: a limit of an outcome is sought.
+    """
 
     table: ExplainConfig
     """Which column is what, what is weighed, and how weights are found."""
@@ -62,6 +68,13 @@ class TableConfig:
     """Of the table's content."""
     dsfn: DSFNLoopConfig = field(default_factory=DSFNLoopConfig)
     """How DSFN and DSFN(h) learn."""
+
+    def __post_init__(self) -> None:
+        for name in self.table.outcomes:
+            if isinstance(read_outcome(name, self.table.columns.features), Sought):
+                raise ValueError(
+                    f"--outcomes: cirl explain finds the limit of {name}; methods are compared at a number"
+                )
 
     def quick(self) -> TableConfig:
         """DSFN in a fraction of the time; the rest is as :attr:`table` says."""

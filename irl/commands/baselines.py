@@ -23,7 +23,6 @@ from irl.checks.metrics import RETURN_EPISODES, accuracy
 from irl.checks.predictors import REFERENCES
 from irl.commands.options import BaselinesOptions
 from irl.commands.terminal import console
-from irl.pipeline import Study
 from irl.preferences.likelihood import constant_chances, log_chances
 from irl.processes import all_done, engine
 from irl.report.comparison import report_of_baselines
@@ -34,6 +33,7 @@ from irl.result.result import installed_versions
 from irl.settings import FitConfig
 from irl.stages import stages
 from irl.stored_stages import code_digest
+from irl.study import Study
 
 BASELINES = "baselines.json"
 ROWS = "rows"

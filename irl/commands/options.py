@@ -129,8 +129,8 @@ class WeighedArguments:
 
     outcomes: tuple[str, ...] = ()
     """What is weighed: features, or Outside(NAME, 36, 38), Above(NAME, 12), Below(NAME, 92), Change(NAME),
-    Product(NAME, NAME), Given(ACTION), Switched(); default: all features that are not static. The others are only seen
-    and predicted."""
+    Product(NAME, NAME), Given(ACTION), Switched(); with Below(NAME, ?) or Above(NAME, ?) the limit is found. Default:
+    all features that are not static. The others are only seen and predicted."""
     lower_is_better: tuple[str, ...] = ()
     """Outcomes that nobody can want to be higher: their weights are negative."""
     sign: tuple[str, ...] = ()

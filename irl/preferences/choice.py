@@ -231,6 +231,10 @@ class Density:
         prior = self.prior(x[:, : self.d])[0] - (x[:, self.d :] ** 2).sum(axis=1) / (2 * HABIT**2)
         return np.asarray(self.power * likelihood.sum(axis=1, dtype=np.float64) + prior)
 
+    def taken(self, x: FloatArray) -> FloatArray:
+        """``[R]`` log-probabilities of the actions taken at coordinates ``[n]``."""
+        return np.asarray(self._chances(x)[0][self.decisions.taken, self._rows], dtype=np.float64)
+
     def information(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Fisher's information ``[n, n]`` of all decisions, and the patients' scores ``[G, n]``, both of power 1."""
         log_chances, which = self._chances(x)

@@ -12,6 +12,7 @@ from irl.report import drawing
 from irl.report.decisions import decisions_sections
 from irl.report.effects import effects_section
 from irl.report.habits import habits_section
+from irl.report.limits import limit_section
 from irl.report.overview import facts_of
 from irl.report.section import (
     Details,
@@ -67,6 +68,7 @@ def report_of(
     known = [habits_section(result), simulated_habits_section(result)]
     what_if_too = [] if what_if is None else [_what_if(what_if)]
     sections = [
+        limit_section(result),
         effects_section(result),
         *first,
         *known,

@@ -29,6 +29,7 @@ from irl.result.consequences import Consequences
 from irl.result.effects import ActionOverlap, Effect
 from irl.result.exchange import ExchangeRate
 from irl.result.habits import Habits
+from irl.result.limits import FoundLimit
 from irl.result.simulated_habits import SimulatedHabits
 
 BEYOND = 1.645
@@ -469,6 +470,8 @@ class Result(Document, frozen=True, kw_only=True):
     """What the decisions of each window of time say; empty where no windows were asked for."""
     gammas: GammaChoice | None = None
     """The discount factors that held-out decisions chose from; None where it was given (``config.fit.gamma``)."""
+    limit: FoundLimit | None = None
+    """The limit at which experts act, where one was sought (``Below(potassium, ?)``); None elsewhere."""
     mu_recovered: Numbers | None = None
     """``[d]`` discounted feature expectation of the recovered policy in the world model."""
     mu_gap: float | None = None
@@ -518,6 +521,7 @@ class Result(Document, frozen=True, kw_only=True):
         if self.mu_recovered is not None and self.mu_gap is not None:
             gap = dist(self.mu_expert, self.mu_recovered)
             require(abs(self.mu_gap - gap) <= 1e-6 * max(gap, 1.0), f"mu_gap must be {gap}, got {self.mu_gap}")
+        require(self.limit is None or self.limit.outcome in self.features, "limit.outcome must be one of the features")
         check_starts([window.from_ for window in self.windows])
         first = self.windows[0] if self.windows else None
         require(first is None or first.changes is None, "windows: the first has none before it to differ from")

@@ -23,6 +23,7 @@ from irl.max_margin.loop import MaxMarginResult
 from irl.preferences.choice import KAPPA
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult, SamplerReport
+from irl.result.limits import FoundLimit
 from irl.result.result import LEAST, GammaChoice, HeldOutLikelihood, TimeWindow
 
 Verdict: TypeAlias = Literal["beyond habit", "nothing beyond habit", "not identifiable"]
@@ -144,6 +145,36 @@ def added_sentences(word: Verdict, likelihood: HeldOutLikelihood, habits: bool) 
             "observed says more of these decisions than the outcomes weighed explain."
         )
     return said
+
+
+def limit_sentences(found: FoundLimit | None, word: Verdict, crossed: bool) -> list[str]:
+    """At which limit they act, and how that was found; nothing where none was sought.
+
+    ``crossed``: whether decisions were foreseen from other patients' alone, in parts.
+    """
+    if found is None:
+        return []
+    outcome = read_outcome(found.outcome, ())
+    assert isinstance(outcome, Above | Below)
+    where, tried = f"{type(outcome).__name__.lower()} which {outcome.column}", found.tried
+    among = f"the {len(tried)} limits tried ({tried[0]:g} to {tried[-1]:g})"
+    if found.limit is None or found.interval is None or not weights_mean_something(word):
+        why = "its interval holds more than half of them"
+        if found.gain < found.needed:
+            why = "none makes the decisions likelier, beyond chance, than habit and the other outcomes do"
+        elif found.limit is not None:
+            why = "by the verdict, what the outcomes say of these decisions is no finding"
+        return [
+            f"It is open {where} they act: of {among}, {why}. {found.outcome} is weighed all the same, the likeliest."
+        ]
+    low, high = found.interval
+    beyond = "; the interval ends where no more were tried" if found.at_end else ""
+    part = "; those of each part of the patients are foreseen with the limit that the others tell" if crossed else ""
+    return [
+        f"They act {where.replace('which ', '')} {found.limit:g} ({low:g} to {high:g}).",
+        f"That limit is found from decisions: of {among} it makes them likeliest, with its 90 % interval in "
+        f"brackets{beyond}{part}.",
+    ]
 
 
 def learnt_from(likelihood: HeldOutLikelihood) -> str:

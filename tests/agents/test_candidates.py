@@ -16,9 +16,10 @@ from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym import TumourParameters
 from irl.commands.options import SolverArguments
-from irl.pipeline import Study, fit, simulate
+from irl.pipeline import fit, simulate
 from irl.settings import FitConfig
 from irl.stages import stages
+from irl.study import Study
 
 FEW = HistoryTrainingConfig(hidden=4, batch_size=4, iterations=3, target_every=1)
 

@@ -19,10 +19,11 @@ from cirl_gym.tables.files import read_table
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.commands.cli import main
-from irl.pipeline import Fit, Study, fit
+from irl.pipeline import Fit, fit
 from irl.preferences.inference import PosteriorConfig
 from irl.settings import DemoConfig, ExplainConfig, FitConfig
 from irl.stages import Stages, stages
+from irl.study import Study
 
 ICU_TABLE = Path(__file__).resolve().parents[2] / "examples" / "icu_like.csv"
 """The synthetic table that ships with the repository."""

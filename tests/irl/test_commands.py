@@ -31,10 +31,11 @@ from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.commands.diagnose import command as diagnose_command
 from irl.commands.options import DiagnoseOptions
-from irl.pipeline import Study, fit
+from irl.pipeline import fit
 from irl.report.drawing import imagine
 from irl.result.result import Result
 from irl.stages import stages
+from irl.study import Study
 
 KEYS = {
     *("schema", "features", "weights", "intervals", "identified_set", "mu_expert", "margin", "rounds", "accuracy"),

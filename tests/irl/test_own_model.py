@@ -10,8 +10,9 @@ from tiny_run import tiny_fit
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.outcome_model import check_model
 from irl.evaluation import judged
-from irl.pipeline import Study, fit
+from irl.pipeline import fit
 from irl.run import Run
+from irl.study import Study
 
 
 def study(model, folds=0):

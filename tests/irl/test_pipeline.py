@@ -24,10 +24,11 @@ from cirl_gym.outcome_models.oracle import OracleModel
 from irl import pipeline
 from irl.commands import explain as commands
 from irl.evaluation import recorded_rounds
-from irl.pipeline import STREAMS, Fit, Simulated, Study, fit, member_streams, simulate, stream
+from irl.pipeline import Fit, Simulated, fit, simulate
 from irl.preferences.inference import spread_weights
 from irl.settings import DemoConfig, FitConfig, quick_agent
 from irl.stages import stages
+from irl.study import STREAMS, Study, member_streams, stream
 
 
 def run_all(config: DemoConfig) -> tuple[Simulated, Fit]:

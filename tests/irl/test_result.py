@@ -22,7 +22,7 @@ KEYS = """
     schema verdict features weights intervals identified_set mu_expert margin rounds accuracy returns model_error
     seconds
     seed config versions estimates kappa true_weights table headline stop identification sampler episodes
-    members windows gammas mu_recovered mu_gap agreement likelihood quality allowed mixture
+    members windows gammas limit mu_recovered mu_gap agreement likelihood quality allowed mixture
     exchange_rates effects overlap uninterpreted habits simulated_habits consequences
 """
 

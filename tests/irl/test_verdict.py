@@ -20,7 +20,6 @@ from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.rollout import act_along
 from irl.evaluation import headline, judged, measured_accuracy, recorded_mixture
 from irl.max_margin.mixture import Mixture
-from irl.pipeline import Study
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult, SamplerReport
 from irl.result.result import Accuracy, Difference, Foreseen, MixedPolicy, PolicyMixture
@@ -35,6 +34,7 @@ from irl.result.sentences import (
     verdict_sentences,
     weights_mean_something,
 )
+from irl.study import Study
 
 NAMES = ("volume", "side effects", "third", "fourth", "fifth", "sixth")
 LIKELIHOOD = structs.replace(sample_result().likelihood, folds=5)

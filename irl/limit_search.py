@@ -1,0 +1,78 @@
+"""A study in which a limit is sought, ``Below(potassium, ?)``, becomes one in which it is found
+(:mod:`irl.studies.limits`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from agents.successor.agent import SuccessorConfig
+from agents.successor.training import Problem, fit_successor
+from cirl_gym.data.features import FeatureMap
+from cirl_gym.data.habits import Contexts
+from cirl_gym.data.outcome_model import OutcomeModel
+from cirl_gym.data.rules import rules_for
+from cirl_gym.files import StoredParts
+from cirl_gym.outcome_models.fitting import fit_outcome_model
+from cirl_gym.outcome_models.known import law_alone
+from cirl_gym.outcome_models.masked import with_rules
+from irl.cross_fitting import CrossFit
+from irl.preferences.inference import judged_episodes
+from irl.result.limits import FoundLimit
+from irl.settings import quick_agent
+from irl.studies.limits import DECISIONS, LimitProfile, ManyLimits, at_limit, found_limit, limit_profile, tried_limits
+from irl.study import Study
+from irl.worlds import model_config, worlds
+
+
+def with_limit(study: Study, chosen: OutcomeModel) -> tuple[Study, LimitProfile | None, FoundLimit | None]:
+    """The study with the limit that the decisions tell in place of any, where one is sought.
+
+    Limits are compared in linear laws, whatever the outcome model, unless that is the user's own: what is foreseen has
+    to be searched in the worlds of many patients, and at once.
+    """
+    place, config, train = study.sought, study.config, study.train
+    if place is None:
+        return study, None, None
+    phi, horizon = study.feature_map, config.length or train.horizon
+    many = ManyLimits(phi, place, tried_limits(study.everyone or train, phi, place), study.signs)
+    gamma, how = (config.gamma, *config.choose_gamma)[-1], config.posterior
+    how = replace(how, decisions=min(how.decisions, DECISIONS))
+    trial = replace(study, feature_map=many.over(train), config=replace(config, gamma=gamma, posterior=how))
+    trial = replace(trial, stored=StoredParts())  # the profile is stored whole
+
+    def compute() -> LimitProfile:
+        law, rng = chosen, study.rng("limit")
+        if study.model is None and law_alone(chosen) is None:
+            splits = [batch.with_early_ends(horizon) for batch in (train, study.validation)]
+            law = fit_outcome_model("ar", splits[0], splits[1], replace(model_config(study), members=1), rng).model
+        imagined, small = with_rules(law, rules_for(train, config.forbid)), quick_agent(SuccessorConfig())
+        given = (imagined, trial.feature_map, train.start, horizon, gamma, many.weights, train, config.horizon)
+        smaller = min(config.agent, small, key=lambda one: one.episodes)
+        agent = fit_successor(Problem(*given), smaller, rng)
+        crosses = worlds(trial, law, agent, partial(told, 1))
+        judged = crosses[0].judged if crosses else judged_episodes(train, how.decisions, study.rng("folds"))
+        searched = [cross.psi for cross in crosses] or [partial(agent.psi, judged)]
+        drawing, contexts = study.rng("plans of limits"), Contexts.of(train, config.habit)
+        return limit_profile(many, searched, judged, contexts, drawing, partial(told, 2))
+
+    def told(before: int, done: float, total: float) -> None:
+        report(before + done / total, 3)
+
+    with study.stages.stage("limit") as report:
+        profile = study.stored.stage("limit.npz", compute, LimitProfile.save, LimitProfile.load)
+    found = found_limit(profile, phi.outcomes[place], study.rng("interval of the limit"))
+    own = at_limit(phi, place, profile.likeliest)
+    scale = FeatureMap.from_batch(train, own.features).high[place]
+    return replace(study, feature_map=at_limit(phi, place, profile.likeliest, scale)), profile, found
+
+
+def at_limits_of_others(study: Study, profile: LimitProfile, cross: CrossFit) -> CrossFit:
+    """Every part's decisions weighed with the limit that those of all others tell: none helps to foresee itself."""
+    agents, phi, place = [], study.feature_map, study.sought
+    assert place is not None
+    for agent, *others in zip(cross.agents, cross.train, cross.validation, strict=True):
+        limit = profile.likeliest_of({name for batch in others for name in batch.groups})
+        agents.append(agent.weighing(at_limit(phi, place, limit)))
+    return replace(cross, agents=tuple(agents))

@@ -1,0 +1,37 @@
+"""The section of a limit that was found from the decisions (:mod:`irl.studies.limits`)."""
+
+from __future__ import annotations
+
+from irl.report.section import Part, Section, Table, explained, short, signed
+from irl.result.result import Result
+
+
+def limit_section(result: Result) -> Section | None:
+    """How likely the decisions are at every limit that was tried; None where none was sought."""
+    found = result.limit
+    if found is None:
+        return None
+    best, likelihoods = max(found.log_likelihood), found.log_likelihood
+    inside = [found.interval is not None and found.interval[0] <= one <= found.interval[1] for one in found.tried]
+    rows = [
+        [short(limit), signed(value, 1), signed(value - best, 1), "likeliest" if value == best else "in it" * within]
+        for limit, value, within in zip(found.tried, likelihoods, inside, strict=True)
+    ]
+    rows.append(["without this outcome", signed(found.without, 1), signed(found.without - best, 1), ""])
+    table = Table("Limits", [f"limit of {found.asked}", "log-likelihood", "minus the best", "90 % interval"], rows)
+    shows = (
+        f"How likely the {found.decisions:,} decisions of {found.patients:,} patients are at every limit, with the "
+        "weights, kappa and habits that suit it best; where worlds are cross-fitted, the mean over their repetitions."
+    )
+    read = (
+        "The nearer to zero, the likelier. The interval holds the limits that are likeliest when patients, and the "
+        "worlds fitted to them, are drawn anew. Decisions of one patient depend on each other: all differences count "
+        f"{found.power:.2f} times. So counted, the likeliest limit is {signed(found.gain, 1)} better than none; from "
+        f"{signed(found.needed, 1)} on that is more than chance."
+    )
+    cannot = (
+        "A limit is of what is expected to come, not of the last reading. It is where the experts' concern begins by "
+        "this account, whatever their protocol says, and says nothing of whether it should."
+    )
+    page: tuple[Part, ...] = (explained(shows, read, cannot), table)
+    return Section("limit", "The limit at which they act", page, (table.titled(f"Limits of {found.asked}"),))
