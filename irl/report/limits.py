@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from irl.report.section import Part, Section, Table, explained, short, signed
+from functools import partial
+
+from matplotlib.axes import Axes
+
+from irl.report.drawing import BAND, BLUE, ORANGE, svg
+from irl.report.section import Details, Part, Picture, Section, Table, explained, short, signed
+from irl.result.limits import FoundLimit
 from irl.result.result import Result
+
+
+def limit_svg(found: FoundLimit) -> str:
+    """The log-likelihood at every limit that was tried, and without the outcome; the interval as a band."""
+
+    def draw(axes: Axes) -> None:
+        axes.plot(found.tried, found.log_likelihood, "o-", color=BLUE, lw=1.6, ms=5, label="with the outcome")
+        axes.axhline(found.without, color=ORANGE, ls="--", lw=1.4, label="without it")
+        if found.interval is not None:
+            axes.axvspan(*found.interval, color=BAND, lw=0, zorder=0, label="90 % interval")
+        axes.set_xlabel(f"limit of {found.asked}")
+        axes.set_ylabel("log-likelihood")
+
+    said = "open" if found.limit is None else f"highest at {found.limit:g}"
+    return svg("limit", f"Log-likelihood of the decisions by limit, {said}", 2.8, draw)
 
 
 def limit_section(result: Result) -> Section | None:
@@ -33,5 +54,6 @@ def limit_section(result: Result) -> Section | None:
         "A limit is of what is expected to come, not of the last reading. It is where the experts' concern begins by "
         "this account, whatever their protocol says, and says nothing of whether it should."
     )
-    page: tuple[Part, ...] = (explained(shows, read, cannot), table)
-    return Section("limit", "The limit at which they act", page, (table.titled(f"Limits of {found.asked}"),))
+    picture = Picture(partial(limit_svg, found))
+    page: tuple[Part, ...] = (explained(shows, read, cannot), picture, Details("The numbers", (table,)))
+    return Section("limit", "The limit at which they act", page)

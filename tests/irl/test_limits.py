@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -201,7 +202,7 @@ class TestWhatIsSaid:
         assert limit_section(result) is None
         section = limit_section(structs.replace(result, limit=structs.replace(FOUND, outcome=result.features[0])))
         assert section is not None
-        table = section.page[1]
+        (table,) = section.page[2].parts
         assert [row[0] for row in table.rows] == ["3.8", "3.9", "4", "4.1", "4.2", "without this outcome"]
         assert [row[3] for row in table.rows] == ["", "in it", "likeliest", "in it", "", ""]
 
@@ -213,11 +214,15 @@ class TestWhatIsSaid:
             structs.replace(sample_result(1), limit=FOUND)
 
 
-def test_a_run_weighs_the_limit_that_it_found(tmp_path) -> None:
+def test_a_run_that_was_stopped_weighs_the_limit_that_it_found(tmp_path, monkeypatch) -> None:
     outcomes, frame = ("wbc", "Above(lactate, ?)"), icu_stays(30)
     fit = tiny_fit(gamma=0.5, habit=("previous",), folds=2, horizon=2)
     config = tiny_explain(frame, FEATURES, outcomes=outcomes, signs={"Above(lactate, ?)": -1}, fit=fit)
-    commands.explain(frame, config, tmp_path)
+    for place, stop in (("irl.pipeline.fit_successor", KeyboardInterrupt), ("irl.limit_search.limit_profile", None)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, lambda *given, stop=stop: (_ for _ in ()).throw(stop or AssertionError("it is kept")))
+            with pytest.raises(stop) if stop else nullcontext():
+                commands.explain(frame, config, tmp_path)
     result = Result.read(tmp_path / "result.json")
     assert result.limit is not None
     assert (result.limit.asked, result.features) == ("Above(lactate, ?)", ("wbc", result.limit.outcome))
