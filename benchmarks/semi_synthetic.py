@@ -35,7 +35,7 @@ from cirl_gym.tables.read import prepare_table
 from cirl_gym.tables.weighed import chosen_outcomes, known_signs
 from cirl_gym.types import FloatArray
 from irl.checks.metrics import coverage
-from irl.commands.options import ModelArguments, TableArguments
+from irl.commands.arguments import ModelArguments, TableArguments
 from irl.semi_synthetic import Ward, borderline, brief, matters, run, ward_of
 from irl.settings import FOLDS, FitConfig
 

@@ -23,14 +23,8 @@ from cirl_gym.files import held, write_text
 from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.tables.columns import TableOptions
 from irl import whole_run
-from irl.commands.options import (
-    ExplainOptions,
-    ModelArguments,
-    SolverArguments,
-    TableArguments,
-    TimeArguments,
-    WeighedArguments,
-)
+from irl.commands.arguments import ModelArguments, SolverArguments, TableArguments, TimeArguments, WeighedArguments
+from irl.commands.options import ExplainOptions
 from irl.commands.prepared import asked_table, signs_of
 from irl.processes import engine
 from irl.report.drawing import WIDTH, imagine

@@ -11,7 +11,8 @@ from cirl_gym.files import escaped, write_text
 from cirl_gym.tables.meds import OPEN_DATA
 from irl.case_studies.study import Study, read_study
 from irl.case_studies.table import study_table
-from irl.commands.options import CaseStudyOptions, ExplainOptions, TableArguments, WeighedArguments
+from irl.commands.arguments import TableArguments, WeighedArguments
+from irl.commands.options import CaseStudyOptions, ExplainOptions
 from irl.commands.prepared import asked_table
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from cirl_gym.files import escaped
 from cirl_gym.tables.columns import TableColumns, TableOptions
 from cirl_gym.tables.read import PreparedTable, check_enough, prepare_table
 from cirl_gym.tables.weighed import chosen_outcomes, known_signs
-from irl.commands.options import ExplainOptions, TableArguments, WeighedArguments, check_at_once, habit_contexts
+from irl.commands.arguments import TableArguments, WeighedArguments, habit_contexts
+from irl.commands.options import ExplainOptions, check_at_once
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from agents.candidates import learnt_candidates, successor_candidates
 from agents.successor.agent import SuccessorPolicy
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym import TumourParameters
-from irl.commands.options import SolverArguments
+from irl.commands.arguments import SolverArguments
 from irl.pipeline import fit, simulate
 from irl.settings import FitConfig
 from irl.stages import stages

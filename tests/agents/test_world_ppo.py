@@ -20,8 +20,8 @@ from agents.successor.training import Problem, RandomRates
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import observation, rollout
 from cirl_gym.files import StoredParts
+from irl.commands.arguments import SolverArguments
 from irl.commands.cli import main
-from irl.commands.options import SolverArguments
 from irl.settings import FitConfig
 
 FEW = WorldPPOConfig(steps=96, rows=8, epochs=1, looks=2)

@@ -37,8 +37,9 @@ from cirl_gym.tuning.search import (
 from cirl_gym.tuning.study import study_settings, tune
 from irl.commands import explain as commands
 from irl.commands import tune as tune_command
+from irl.commands.arguments import TableArguments
 from irl.commands.cli import main
-from irl.commands.options import TableArguments, TuneOptions
+from irl.commands.options import TuneOptions
 from irl.commands.prepared import splits
 
 

@@ -20,8 +20,8 @@ from agents.successor.agent import SuccessorAgent
 from cirl_gym.outcome_models.store import load_model
 from cirl_gym.tables.weighed import known_signs
 from cirl_gym.wrappers.learned_reward import load_reward
+from irl.commands.arguments import habit_contexts
 from irl.commands.cli import main
-from irl.commands.options import habit_contexts
 from irl.result.result import Result
 
 ROOT = Path(__file__).parents[2]

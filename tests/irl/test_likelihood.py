@@ -16,8 +16,8 @@ from tiny_run import fitted, make_the_command_line_tiny, tiny_demo, tiny_fit
 from cirl_gym.data.habits import Contexts
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig
 from cirl_gym.outcome_models.model import EnsembleModel
+from irl.commands.arguments import ModelArguments
 from irl.commands.cli import main
-from irl.commands.options import ModelArguments
 from irl.pipeline import simulate
 from irl.preferences.choice import Decisions, Density
 from irl.preferences.likelihood import (

@@ -17,7 +17,7 @@ from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import rollout
 from irl.checks import quality
 from irl.checks.quality import PlannedAndReached, QualityConfig, planned_and_reached, probed_weights
-from irl.commands.options import SolverArguments
+from irl.commands.arguments import SolverArguments
 from irl.pipeline import Fit, Simulated, simulate
 from irl.report.run import promised
 from irl.settings import FitConfig
