@@ -144,7 +144,7 @@ class FitConfig:
             model="ar",
             outcome=OutcomeModelConfig.quick(),
             agent=quick_agent(self.agent),
-            cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=8)),
+            cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=4, patience=4)),
             posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=2),
             rounds=10,
             repeats=3,

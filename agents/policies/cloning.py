@@ -213,9 +213,19 @@ class CloningConfig:
     dropout: float = 0.1
     """Of the LSTM's output, in training only."""
     training: TrainingConfig = field(
-        default_factory=lambda: TrainingConfig(epochs=30, learning_rate=0.01, weight_decay=0.1, patience=6)
+        default_factory=lambda: TrainingConfig(
+            epochs=8,
+            batch_size=128,
+            fewest_steps=32,
+            learning_rate=0.03,
+            weight_decay=0.1,
+            patience=8,
+            schedule="cosine",
+        )
     )
-    """The loop."""
+    """The loop: few epochs of small steps at a rate that falls to 0. Measured on 9,000 simulated episodes: log-loss .313
+    in 5 s where thirty epochs at a constant low rate gave .317 in 13; on four tables of hospital stays the same or
+    less."""
     priors: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
     """Standard deviations tried for the prior on the covariates' weights in the logistic regression."""
 
@@ -227,11 +237,9 @@ class CloningConfig:
             raise ValueError(f"CloningConfig: hidden must be at least 1 and dropout in [0, 1), got {self}")
 
     def longer(self) -> CloningConfig:
-        """Twice the epochs, of at least 32 steps each, at a rate that falls to 0: more time for a better copy."""
-        brief = self.training
-        steps, patience = max(brief.fewest_steps, 32), max(brief.patience, brief.epochs)
-        more = replace(brief, epochs=2 * brief.epochs, fewest_steps=steps, patience=patience, schedule="cosine")
-        return replace(self, training=more)
+        """Three times the epochs, none of which is the last for lack of gain: more time for a better copy."""
+        epochs = 3 * self.training.epochs
+        return replace(self, training=replace(self.training, epochs=epochs, patience=epochs))
 
 
 class CloningNetwork(nn.Module):
