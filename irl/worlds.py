@@ -11,7 +11,7 @@ from agents.successor.training import Problem, fit_successor, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.data.rules import rules_for
-from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
+from cirl_gym.outcome_models.fitting import MOST_DECISIONS, OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.outcome_models.known import law_alone
 from cirl_gym.outcome_models.masked import with_rules
@@ -98,14 +98,16 @@ def _like(study: Study, chosen: OutcomeModel) -> tuple[Kind, OutcomeModelConfig]
 def with_everyone(study: Study, chosen: OutcomeModel) -> tuple[OutcomeModel, Batch]:
     """The chosen law fitted to all patients, and their episodes; what is no law alone, and what it was fitted to.
 
-    What an action does is best told from everyone: no decision is judged by it.
+    What an action does is best told from everyone: no decision is judged by it. Of very many episodes, those that the
+    law is fitted to.
     """
     if study.model is not None or study.everyone is None or law_alone(chosen) is None:
-        return chosen, study.train
+        return chosen, study.train.thinned(MOST_DECISIONS)
     kind, how = _like(study, chosen)
     horizon = study.config.length or study.everyone.horizon
     everyone, validation = (batch.with_early_ends(horizon) for batch in (study.everyone, study.validation))
-    return fit_outcome_model(kind, everyone, validation, how, study.rng("effects")).model, everyone
+    fitted = fit_outcome_model(kind, everyone, validation, how, study.rng("effects"))
+    return fitted.model, everyone.thinned(MOST_DECISIONS)
 
 
 def model_config(study: Study) -> OutcomeModelConfig:

@@ -45,6 +45,10 @@ FOLDS = 5
 """Parts of the patients, each left out once, by which the prior on the covariates' weights is chosen."""
 MOST = 6000
 """Decisions by which it is chosen, about."""
+ENOUGH = 200_000
+"""Decisions that a logistic regression is fitted to, at most."""
+ENOUGH_TO_JUDGE = 50_000
+"""Decisions by which a network is stopped, at most."""
 
 
 def checked_splits(train: Batch, validation: Batch, rules: ActionRules | None) -> tuple[Batch, Batch]:
@@ -411,6 +415,7 @@ def begun(
     scaler: Scaler, train: Batch, validation: Batch, config: CloningConfig, seed: int
 ) -> tuple[CloningNetwork, LogisticFit]:
     """A network that is still the logistic regression of the training episodes, and that regression."""
+    train, validation = train.thinned(ENOUGH), validation.thinned(ENOUGH)
     prior = chosen_prior(Rows.of(scaler, train, validation), config.priors)
     base = fit_logistic(Rows.of(scaler, train), prior)
     with seeded(seed):
@@ -445,6 +450,7 @@ def fit_cloning(
     """
     train, validation = checked_splits(train, validation, rules)
     warn_of_actions_never_taken(train, validation)
+    validation = validation.thinned(ENOUGH_TO_JUDGE)
     seeds = [int(seed) for seed in rng.integers(2**63 - 1, size=3)]
     scaler = Scaler.from_batch(train)
     network, base = begun(scaler, train, validation, config, seeds[0])
@@ -473,6 +479,6 @@ def fit_cloning(
     if not accepted:
         load_module_arrays(network, start)
         # Nothing is chosen by the validation episodes any more.
-        begin_as(network, fit_logistic(Rows.of(scaler, train, validation), base.prior))
+        begin_as(network, fit_logistic(Rows.of(scaler, train.thinned(ENOUGH), validation), base.prior))
     policy = CloningPolicy(network, scaler, np.random.default_rng(seeds[2]), rules)
     return CloningFit(policy, history, base.prior, accepted)

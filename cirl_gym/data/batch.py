@@ -211,6 +211,12 @@ class Batch:
         rows = np.arange(len(self))[episodes]
         return self._of(rows, tuple(self.ids[row] for row in rows))
 
+    def thinned(self, decisions: int) -> Batch:
+        """Whole episodes, evenly spaced over the rows, of about so many decisions; all of them where there are fewer."""
+        if self.n_steps <= decisions:
+            return self
+        return self.take(evenly_spaced_rows(len(self), max(decisions * len(self) // self.n_steps, 1)))
+
     def resampled(self, episodes: npt.NDArray[np.integer]) -> Batch:
         """The chosen episodes, each as often as it is named; their ids are numbered, so that one drawn twice is two."""
         return self._of(episodes, tuple(f"{self.ids[row]} ({number})" for number, row in enumerate(episodes)))

@@ -32,6 +32,9 @@ FORMULAS: tuple[EndKind, ...] = ("never", "constant", "lines")
 
 WIDTHS = (2.0, 8.0)
 """In units of the noise: over what distance from a line the squashed distance saturates."""
+ENOUGH = 0.05
+"""Where lines leave no more than this share of the log-loss of a constant rate, no network is trained: what is left is
+the noise of outcomes near the line."""
 FEWEST_BEYOND = 3
 """So many ends must lie beyond every outcome after which the process went on before that counts as a line."""
 
@@ -268,7 +271,8 @@ def fit_end_head(
 ) -> tuple[EndHead, dict[str, Any]]:
     """Choose the simplest head that no richer one beats by more than a standard error of the validation log-loss.
 
-    Where there are lines, "beyond a line it ends" is tried before anything is trained, and has to be beaten by three.
+    Where there are lines, "beyond a line it ends" is tried before anything is trained, and has to be beaten by three;
+    or nothing is trained, where it leaves next to nothing to explain (:data:`ENOUGH`).
 
     Ends are rare and are not reweighted: the numbers are used as probabilities. Where no validation episode ended by
     itself there is nothing to judge by, and the rate stays constant; unless several training ends lie beyond a line,
@@ -305,6 +309,8 @@ def fit_end_head(
         beyond = ((last <= lines.low) | (last >= lines.high)).any(axis=1)
         known = EndHead("lines", lines, float((train.terminated & ~beyond).sum() / train.n_steps))
         losses = _losses(known, *splits[judge])
+        if losses.mean() <= ENOUGH * best_losses.mean():
+            kinds = ()
         if _better(losses, best_losses):
             best, best_losses = known, losses
     for kind in kinds:

@@ -41,6 +41,14 @@ from cirl_gym.outcome_models.residual_check import check_residuals
 from cirl_gym.outcome_models.training import Progress, Watch, network_training, seeded
 from cirl_gym.types import BoolArray, FloatArray
 
+MOST_DECISIONS = 1_000_000
+"""An outcome model is fitted to whole episodes of about so many decisions at most, evenly spaced over the batch: its
+numbers are known to a thousandth of the noise by then."""
+ENOUGH_TO_CHOOSE = 250_000
+"""... and all that is chosen (order, ridge, terms, whether a network corrects it) with so many at most ..."""
+ENOUGH_TO_JUDGE = 50_000
+"""... by so many of the validation batch."""
+
 
 @dataclass(frozen=True)
 class OutcomeModelConfig:
@@ -148,7 +156,8 @@ def fit_outcome_model(
     """Fit one kind of model on the training episodes; everything that is chosen is chosen on the validation episodes.
 
     Features that are known exactly (:mod:`cirl_gym.data.known`) are left out of the fit, which is what it would be
-    without them, and appended to what the model predicts.
+    without them, and appended to what the model predicts. Of more decisions than :data:`MOST_DECISIONS` a part is used,
+    as the report says ("decisions").
 
     Args:
         kind: "ar" (linear law), or a network that corrects it: "crn", "rmsn", "mb_h", or without memory "mb_x".
@@ -175,9 +184,11 @@ def fit_outcome_model(
         if known != known_in(validation):
             raise ValueError(f"{', '.join(one.name for one in known.values())}: not of the validation batch's actions")
         train, validation = without(train, known), without(validation, known)
+    train, validation = train.thinned(MOST_DECISIONS), validation.thinned(ENOUGH_TO_JUDGE)
     fit = _fit_members if config.members > 1 else _fit_one
     model, report = fit(kind, train, validation, config, rng, progress, watch)
     whole = knowing(model, features, train.action_names)
+    report["decisions"] = {"train": train.n_steps, "validation": validation.n_steps}
     return FittedOutcomeModel(whole, report, time.perf_counter() - began)
 
 
@@ -224,6 +235,7 @@ def _fit_one(
 ) -> tuple[LearnedModel, dict[str, Any]]:
     if config.autoregression.effects:
         kind = "ar"  # a network could undo what the law is held to
+    every, train = train, train.thinned(ENOUGH_TO_CHOOSE)
     seeds, splits = [int(seed) for seed in rng.integers(2**63 - 1, size=5)], (train, validation)
     planned = 2 if kind == "ar" else config.network(kind).training.epochs + 2
     tell: Progress = progress or (lambda _done, _total: None)
@@ -234,6 +246,9 @@ def _fit_one(
         # Sums of two threads differ in their last bits from those of one.
         with threadpool_limits(1, user_api="blas"):
             fit = fit_law(train, validation, lags)
+            if every is not train:  # as it was chosen, from all
+                as_chosen = replace(lags, min_order=fit.order, max_order=fit.order, strengths=(fit.strength,))
+                fit = fit_law(every, validation, replace(as_chosen, shapes=fit.law.shapes))
     else:  # nothing changes
         law = LinearLaw.persistence(d, train.n_actions)
         fit = AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, (UNLIMITED,) * d, *outcome_bounds(train))

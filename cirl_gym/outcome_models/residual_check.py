@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cirl_gym.data.batch import Batch, evenly_spaced_rows
+from cirl_gym.data.batch import Batch
 from cirl_gym.outcome_models.inputs import Window, one_hot, taken
 from cirl_gym.outcome_models.model import LearnedModel
 from cirl_gym.types import BoolArray, Float32Array, FloatArray
@@ -77,7 +77,7 @@ def check_residuals(law: LearnedModel, train: Batch, validation: Batch) -> Resid
     from threadpoolctl import threadpool_limits
 
     most = min(MOST_DECISIONS, MOST_NUMBERS // len(train.features))
-    part = train.take(evenly_spaced_rows(len(train), max(most * len(train) // train.n_steps, 1)))
+    part = train.thinned(most)
     inputs, outcomes = history_inputs(part), _leftovers(law, part)
     held_out, left = history_inputs(validation), _leftovers(law, validation)
     trees = HistGradientBoostingRegressor(
