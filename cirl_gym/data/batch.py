@@ -212,7 +212,7 @@ class Batch:
         return self._of(rows, tuple(self.ids[row] for row in rows))
 
     def thinned(self, decisions: int) -> Batch:
-        """Whole episodes, evenly spaced over the rows, of about so many decisions; all of them where there are fewer."""
+        """Whole episodes, evenly spaced, of about so many decisions; all of them where there are fewer."""
         if self.n_steps <= decisions:
             return self
         return self.take(evenly_spaced_rows(len(self), max(decisions * len(self) // self.n_steps, 1)))
