@@ -37,14 +37,16 @@ def command(options: CaseStudyOptions) -> CaseStudy:
         raise ValueError("--sensitivity runs every variant; give it without --variant")
     if options.check < 0:
         raise ValueError(f"--check: a number of simulated experts, not negative, got {options.check}")
-    found = one_study(study, options, options.variant, options.out, options.check)
-    if options.sensitivity:
-        found = _with_variants(found, study, options)
-    found.write(options.out / STUDY)
     from irl.commands.terminal import console
+    from irl.processes import engine
     from irl.report.case_study import report_of_study
     from irl.report.terminal import show
 
+    with engine("loky", options.jobs):
+        found = one_study(study, options, options.variant, options.out, options.check)
+        if options.sensitivity:
+            found = _with_variants(found, study, options)
+    found.write(options.out / STUDY)
     show(report_of_study(found, options.out), console())
     return found
 

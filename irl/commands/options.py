@@ -164,6 +164,9 @@ class CaseStudyOptions:
     """Everything that is drawn."""
     quick: bool = False
     """A first look in a fraction of the time, with wider errors."""
+    jobs: int = 1
+    """Processes, each with one thread, for what needs nothing of each other (the folds of patients); -1: as many as
+    there are processors. Numbers are the same."""
     fresh: bool = False
     """Begin anew, even if the same command was stopped before and could go on."""
     out: Path = Path("runs/case-study")
