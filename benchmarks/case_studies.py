@@ -131,6 +131,17 @@ def methods(found: Found) -> str:
     return table(head, rows)
 
 
+def limits(found: Found) -> str:
+    """The level at which they act, seed by seed, where it was sought."""
+    rows = []
+    for name, runs in found.items():
+        told = [one.limit for one in runs if one.limit is not None]
+        if told:
+            each = ", ".join("open" if one.limit is None else f"{one.limit:g} ({span(one.interval)})" for one in told)
+            rows.append((name, told[0].asked, each))
+    return table(("study", "limit of", "found (90 % interval), seed by seed"), rows)
+
+
 def rates(found: Found) -> str:
     """How much of one outcome weighs as much as one unit of another, seed 0, where weights are read."""
     rows = [
@@ -183,6 +194,7 @@ TABLES = {
     "Tables": counts,
     "Effects": effects,
     "Verdicts": verdicts,
+    "Limits": limits,
     "Weights": weights,
     "Exchange rates": rates,
     "Methods": methods,

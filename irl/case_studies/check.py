@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,12 @@ CHECK = "check"
 
 
 def checked(
-    episodes: Episodes, config: ExplainConfig, runs: int, folder: Path, told: Callable[[int, CheckedRun], None]
+    episodes: Episodes,
+    outcomes: Sequence[str],
+    config: ExplainConfig,
+    runs: int,
+    folder: Path,
+    told: Callable[[int, CheckedRun], None],
 ) -> tuple[CheckedRun, ...]:
     """Let experts who are known act in a world fitted to the table, and fit what they do.
 
@@ -30,17 +35,18 @@ def checked(
 
     Args:
         episodes: of the study's table.
+        outcomes: the d that were weighed, with the limit that was found in place of one that was sought.
         config: how it was fitted.
         runs: how many experts there are.
         folder: of the study.
         told: called after every run with its number and what was found.
     """
     everyone = Batch.together(episodes.splits)
-    signs = np.array([config.signs.get(name, 0) for name in config.outcomes], dtype=np.float64)
+    signs = np.array([config.signs.get(name, 0) for name in outcomes], dtype=np.float64)
     how = brief(replace(config.fit.whole(everyone.horizon), habit=(PREVIOUS,)))
     found = []
     with one_thread():
-        ward = ward_of(everyone, config.outcomes, signs, how, StoredParts(folder / CHECK / "world"))
+        ward = ward_of(everyone, outcomes, signs, how, StoredParts(folder / CHECK / "world"))
         for number in range(runs):
             path = folder / CHECK / f"run_{number:03}.json"
             if not path.is_file():

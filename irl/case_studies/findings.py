@@ -59,6 +59,7 @@ def findings(study: Study, name: str, variant: str | None, table: StudyTable, ru
         counts=counts_of(table, study.action.name),
         verdict=result.verdict,
         beyond_habit=found.beyond_habit,
+        limit=result.limit,
         effects=tuple(_effect(one, study) for one in result.effects),
         weights=_weights(result, run.preferences, study),
         rates=rates(run.preferences),
@@ -80,6 +81,7 @@ def varied(study: Study, name: str, found: CaseStudy) -> VariantFinding:
         beyond_habit=found.beyond_habit,
         effects=found.effects,
         weights=found.weights,
+        limit=found.limit,
     )
 
 

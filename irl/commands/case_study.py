@@ -94,7 +94,7 @@ def one_study(study: Study, options: CaseStudyOptions, variant: str | None, fold
 
     from irl.case_studies.check import checked
 
-    return structs.replace(found, simulated=checked(episodes, config, check, folder, _told))
+    return structs.replace(found, simulated=checked(episodes, run.result.features, config, check, folder, _told))
 
 
 def _told(number: int, found: CheckedRun) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from irl.report.decisions import ACCOUNTS
 from irl.report.section import Line, Report, Section, Shown, Table, percent, short, signed
 from irl.result.case_study import CaseStudy, EffectFinding, VariantFinding, WeightFinding
 from irl.result.codec import Interval
-from irl.result.sentences import weights_mean_something
+from irl.result.limits import FoundLimit
+from irl.result.sentences import Verdict, limit_sentences, weights_mean_something
 
 WORDS = {
     "agrees": "agrees with what is known",
@@ -36,7 +38,7 @@ def report_of_study(found: CaseStudy, folder: Path) -> Report:
 
 
 def headline(found: CaseStudy) -> tuple[str, ...]:
-    """What was looked at, and the verdict."""
+    """What was looked at, the verdict, and at which level they act."""
     counts, added = found.counts, found.beyond_habit
     looked = (
         f"{counts.decisions:,} decisions of {counts.patients:,} patients ({counts.used:,} stays); the action, "
@@ -47,7 +49,8 @@ def headline(found: CaseStudy) -> tuple[str, ...]:
         f"{found.verdict.capitalize()}: with outcomes, the log-likelihood of a decision is higher by "
         f"{signed(added.mean, 3)} (standard error {added.standard_error:.3f})."
     )
-    return looked, verdict
+    limit = limit_sentences(found.limit, cast(Verdict, found.verdict), found.folds > 0)
+    return (looked, verdict, *limit)
 
 
 def _span(interval: Interval | None) -> str:
@@ -123,11 +126,21 @@ def _variants(found: CaseStudy) -> Section | None:
     rows = [
         [name, one.verdict, *row[:3]]
         for name, one in every
-        for row in (*_known(_effect_rows(one.effects), one.effects), *_weight_rows(one.weights, one.verdict))
+        for row in (
+            *_limit_rows(one.limit),
+            *_known(_effect_rows(one.effects), one.effects),
+            *_weight_rows(one.weights, one.verdict),
+        )
     ]
     head = ["study", "verdict", "finding", "estimate", "90 % interval"]
     table = Table("With other choices", head, rows)
     return Section("study-variants", table.title, (), (table, *(f"{one.name}: {one.why}." for one in found.variants)))
+
+
+def _limit_rows(found: FoundLimit | None) -> list[list[str]]:
+    if found is None:
+        return []
+    return [[f"limit of {found.asked}", "open" if found.limit is None else short(found.limit), _span(found.interval)]]
 
 
 def _check(found: CaseStudy) -> Section | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from irl.result.codec import Count, Document, Interval, NotNegative, Numbers, Record, Some, require
+from irl.result.limits import FoundLimit
 from irl.result.result import Difference, Foreseen
 from irl.result.sentences import weights_mean_something
 
@@ -92,6 +93,8 @@ class VariantFinding(Record, frozen=True, kw_only=True):
     beyond_habit: Difference
     effects: tuple[EffectFinding, ...]
     weights: tuple[WeightFinding, ...]
+    limit: FoundLimit | None
+    """The level at which they act, where it was sought."""
 
 
 class CheckedRun(Record, frozen=True, kw_only=True):
@@ -139,6 +142,8 @@ class CaseStudy(Document, frozen=True, kw_only=True):
     verdict: str
     beyond_habit: Difference
     """What outcomes add to habit, in the log-likelihood of a decision."""
+    limit: FoundLimit | None
+    """The level at which they act, where it was sought."""
     effects: tuple[EffectFinding, ...]
     weights: tuple[WeightFinding, ...]
     rates: tuple[Rate, ...]
