@@ -123,15 +123,10 @@ def _variants(found: CaseStudy) -> Section | None:
         return None
     own = (found.variant or "as it is", found)
     every: list[tuple[str, CaseStudy | VariantFinding]] = [own, *((one.name, one) for one in found.variants)]
-    rows = [
-        [name, one.verdict, *row[:3]]
-        for name, one in every
-        for row in (
-            *_limit_rows(one.limit),
-            *_known(_effect_rows(one.effects), one.effects),
-            *_weight_rows(one.weights, one.verdict),
-        )
-    ]
+    rows = []
+    for name, one in every:
+        told = [*_limit_rows(one.limit), *_known(_effect_rows(one.effects), one.effects)]
+        rows += [[name, one.verdict, *row[:3]] for row in (*told, *_weight_rows(one.weights, one.verdict))]
     head = ["study", "verdict", "finding", "estimate", "90 % interval"]
     table = Table("With other choices", head, rows)
     return Section("study-variants", table.title, (), (table, *(f"{one.name}: {one.why}." for one in found.variants)))
