@@ -65,7 +65,8 @@ def engine(backend: Backend, workers: int) -> Iterator[None]:
                 open_until_the_end.enter_context(import_module("distributed").Client(**own))
         except ImportError as error:
             raise ImportError(f"--backend {backend}: install cirl-gym[{backend}] ({error})") from error
-        with parallel_config(backend=backend, n_jobs=workers):
+        # Large arrays would else be read-only files in other processes, as they are not in this one.
+        with parallel_config(backend=backend, n_jobs=workers, max_nbytes=None):
             yield
 
 

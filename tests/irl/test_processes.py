@@ -40,6 +40,11 @@ def about_this_process(_: int) -> tuple[int, int]:
     return os.getpid(), torch.get_num_threads()
 
 
+def changed(values: np.ndarray) -> float:
+    values += 1.0
+    return float(values.sum())
+
+
 def killed(number: int) -> int:
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -108,6 +113,7 @@ class TestOtherProcesses:
             pids, threads = zip(*all_done([partial(about_this_process, n) for n in range(4)]), strict=True)
             with pytest.raises(ValueError, match=r"^7 cannot be$"):
                 all_done([partial(refusing, 7)] * 2)
+            assert all_done([partial(changed, np.zeros(300_000))] * 2) == [300_000.0] * 2  # 2.4 MB
         assert os.getpid() not in pids
         assert set(threads) == {1}
 
