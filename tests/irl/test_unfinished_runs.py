@@ -101,8 +101,8 @@ def contents(folder: Path) -> dict[str, object]:
         del entry["seconds"]
     found["result"] = result
     page = found["report.html"].decode()
-    page = re.sub(r'<tr><th scope="row">time: .*?</tr>', "", page)
-    found["report.html"] = re.sub(r"<td>[\d.]*</td></tr>", "", page)
+    page = re.sub(r"<tr[^>]*>\s*<th[^>]*>time: .*?</tr>", "", page, flags=re.DOTALL)
+    found["report.html"] = re.sub(r"<td[^>]*>[\d.]*</td>\s*</tr>", "", page)
     return found
 
 
