@@ -23,7 +23,7 @@ from irl.result.limits import FoundLimit
 from irl.result.result import Result
 from irl.result.sentences import limit_sentences
 from irl.run import Run
-from irl.studies.limits import LimitProfile, ManyLimits, at_limit, tried_limits
+from irl.studies.limits import LimitProfile, ManyLimits, at_limit, shortest, tried_limits
 from irl.whole_run import outcomes_of
 
 FEATURES = ("temperature", "wbc", "lactate")
@@ -130,6 +130,12 @@ def profile(by_patient, scores=None, without=-100.0, power=1.0) -> LimitProfile:
 
 
 class TestProfile:
+    def test_an_interval_leaves_a_few_far_away_draws_out(self) -> None:
+        limits = np.array([1.0, 2.0, 3.0, 4.0, 8.0])
+        assert shortest(limits, np.array([0.05, 0.5, 0.4, 0.0, 0.05]), 2.0) == (2.0, 3.0)
+        assert shortest(limits, np.array([0.05, 0.5, 0.25, 0.0, 0.2]), 2.0) == (2.0, 8.0)
+        assert shortest(limits, np.array([0.0, 0.5, 0.4, 0.1, 0.0]), 1.0) == (1.0, 3.0)
+
     def test_patients_drawn_anew_move_the_weights_too(self) -> None:
         found = profile([[[-1.0, -2, -4], [-3, -1, -2]]], [[[[1.0], [-1], [0]], [[0.0], [0], [0]]]])
         # Counted 2, 0 and 1 times: -2 - 4 + (1 + 1)^2 / 2, and -6 - 2.
