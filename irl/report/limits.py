@@ -7,7 +7,7 @@ from functools import partial
 from matplotlib.axes import Axes
 
 from irl.report.drawing import BAND, BLUE, ORANGE, svg
-from irl.report.section import Details, Part, Picture, Section, Table, explained, short, signed
+from irl.report.section import Details, Part, Picture, Section, Table, explained, signed
 from irl.result.limits import FoundLimit
 from irl.result.result import Result
 
@@ -23,7 +23,7 @@ def limit_svg(found: FoundLimit) -> str:
         axes.set_xlabel(f"limit of {found.asked}")
         axes.set_ylabel("log-likelihood")
 
-    said = "open" if found.limit is None else f"highest at {found.limit:g}"
+    said = "open" if found.limit is None else f"highest at {found.written(found.limit)}"
     return svg("limit", f"Log-likelihood of the decisions by limit, {said}", 2.8, draw)
 
 
@@ -35,7 +35,12 @@ def limit_section(result: Result) -> Section | None:
     best, likelihoods = max(found.log_likelihood), found.log_likelihood
     inside = [found.interval is not None and found.interval[0] <= one <= found.interval[1] for one in found.tried]
     rows = [
-        [short(limit), signed(value, 1), signed(value - best, 1), "likeliest" if value == best else "in it" * within]
+        [
+            found.written(limit),
+            signed(value, 1),
+            signed(value - best, 1),
+            "likeliest" if value == best else "in it" * within,
+        ]
         for limit, value, within in zip(found.tried, likelihoods, inside, strict=True)
     ]
     rows.append(["without this outcome", signed(found.without, 1), signed(found.without - best, 1), ""])

@@ -43,6 +43,13 @@ class FoundLimit(Record, frozen=True, kw_only=True):
         require(self.limit in self.tried, "limit: the one found must be among those tried")
         require(self.interval[0] <= self.limit <= self.interval[1], "limit: it must lie in its interval")
 
+    def written(self, limit: float) -> str:
+        """A limit with as many decimals as any that was tried: 4.0 beside 4.1."""
+        texts = [f"{one:.9g}" for one in self.tried]
+        if any("e" in text for text in texts):
+            return f"{limit:.9g}"
+        return f"{limit:.{max(len(text.partition('.')[2]) for text in texts)}f}"
+
     @property
     def at_end(self) -> bool:
         """Whether its interval reaches the first or the last limit that was tried."""

@@ -156,8 +156,8 @@ def limit_sentences(found: FoundLimit | None, word: Verdict, crossed: bool) -> l
         return []
     outcome = read_outcome(found.outcome, ())
     assert isinstance(outcome, Above | Below)
-    where, tried = f"{type(outcome).__name__.lower()} which {outcome.column}", found.tried
-    among = f"the {len(tried)} limits tried ({tried[0]:g} to {tried[-1]:g})"
+    where, told = f"{type(outcome).__name__.lower()} which {outcome.column}", found.written
+    among = f"the {len(found.tried)} limits tried ({told(found.tried[0])} to {told(found.tried[-1])})"
     if found.limit is None or found.interval is None or not weights_mean_something(word):
         why = "its interval holds more than half of them"
         if found.gain < found.needed:
@@ -171,7 +171,7 @@ def limit_sentences(found: FoundLimit | None, word: Verdict, crossed: bool) -> l
     beyond = "; the interval ends where no more were tried" if found.at_end else ""
     part = "; those of each part of the patients are foreseen with the limit that the others tell" if crossed else ""
     return [
-        f"They act {where.replace('which ', '')} {found.limit:g} ({low:g} to {high:g}).",
+        f"They act {where.replace('which ', '')} {told(found.limit)} ({told(low)} to {told(high)}).",
         f"That limit is found from decisions: of {among} it makes them likeliest, with its 90 % interval in "
         f"brackets{beyond}{part}.",
     ]

@@ -180,7 +180,7 @@ def test_a_known_limit_is_found_and_none_where_there_is_none() -> None:
 class TestWhatIsSaid:
     def test_it_is_the_first_finding(self) -> None:
         told = limit_sentences(FOUND, "beyond habit", crossed=True)
-        assert told[0] == "They act below k 4 (3.9 to 4.1)."
+        assert told[0] == "They act below k 4.0 (3.9 to 4.1)."
         assert "of the 5 limits tried (3.8 to 4.2)" in told[1]
         assert "the others tell" in told[1]
         assert limit_sentences(None, "beyond habit", crossed=True) == []
@@ -209,7 +209,7 @@ class TestWhatIsSaid:
         section = limit_section(structs.replace(result, limit=structs.replace(FOUND, outcome=result.features[0])))
         assert section is not None
         (table,) = section.page[2].parts
-        assert [row[0] for row in table.rows] == ["3.8", "3.9", "4", "4.1", "4.2", "without this outcome"]
+        assert [row[0] for row in table.rows] == ["3.8", "3.9", "4.0", "4.1", "4.2", "without this outcome"]
         assert [row[3] for row in table.rows] == ["", "in it", "likeliest", "in it", "", ""]
 
     def test_a_record_that_contradicts_itself_is_refused(self) -> None:
