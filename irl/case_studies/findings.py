@@ -6,12 +6,13 @@ import re
 
 import numpy as np
 
+from cirl_gym.data.outcomes import read_outcome
 from irl.case_studies.study import OPEN, Claim, Study
 from irl.case_studies.table import StudyTable
 from irl.report.decisions import ACCOUNTS
 from irl.result.case_study import CaseStudy, Counts, EffectFinding, Rate, Says, VariantFinding, WeightFinding
 from irl.result.codec import Interval
-from irl.result.effects import Effect
+from irl.result.effects import Effect, LevelEffect
 from irl.result.result import Result
 from irl.result.sentences import per
 from irl.run import Run
@@ -60,7 +61,7 @@ def findings(study: Study, name: str, variant: str | None, table: StudyTable, ru
         verdict=result.verdict,
         beyond_habit=found.beyond_habit,
         limit=result.limit,
-        effects=tuple(_effect(one, study) for one in result.effects),
+        effects=tuple(effect_finding(one, study, table) for one in result.effects),
         weights=_weights(result, run.preferences, study),
         rates=rates(run.preferences),
         methods={one: each for one, each in methods.items() if each is not None},
@@ -94,21 +95,34 @@ def says(interval: Interval | None, sign: int | None) -> Says:
     return "agrees" if interval[0] * sign > 0 else "contradicts"
 
 
-def _effect(one: Effect, study: Study) -> EffectFinding:
+def effect_finding(one: Effect, study: Study, table: StudyTable) -> EffectFinding:
+    """An effect beside what is known of it, where the action is usually taken."""
     claim = _claimed(study, one)
     sign = None if claim is None else 1 if " raises " in claim.says else -1 if " lowers " in claim.says else None
-    told = says(one.next_interval, sign)
+    usual = _usual_level(one, study, table)
+    effect, interval = (one.next, one.next_interval) if usual is None else (usual.effect, usual.interval)
+    told = says(interval, sign)
     if claim is not None and sign is None:  # it is known that there is none, or how large it is
         told = "contradicts" if one.contradicted else "agrees"
     return EffectFinding(
         action=one.action,
         outcome=one.outcome,
-        effect=one.next,
-        interval=one.next_interval,
+        effect=effect,
+        interval=interval,
+        level=None if usual is None else usual.level,
         known=None if claim is None else claim.says,
         source=None if claim is None else claim.source,
         says=told,
     )
+
+
+def _usual_level(one: Effect, study: Study, table: StudyTable) -> LevelEffect | None:
+    """The effect at the level at which the action is usually taken, the median; None where it does not depend on it."""
+    (column, *_) = read_outcome(one.outcome, [each.name for each in study.covariate]).columns or ("",)
+    if not one.by_level or column not in table.frame:
+        return None
+    usual = table.frame.loc[table.frame[study.action.name] == 1, column].median()
+    return next((part for part in one.by_level if part.level[0] <= usual <= part.level[1]), None)
 
 
 def _claimed(study: Study, one: Effect) -> Claim | None:

@@ -58,9 +58,11 @@ def _span(interval: Interval | None) -> str:
 
 
 def _effect_rows(effects: Sequence[EffectFinding]) -> list[list[str]]:
-    return [
-        [f"{one.action} on {one.outcome}", short(one.effect), _span(one.interval), WORDS[one.says]] for one in effects
-    ]
+    rows = []
+    for one in effects:
+        where = "" if one.level is None else f" at {short(one.level[0])} to {short(one.level[1])}"
+        rows.append([f"{one.action} on {one.outcome}{where}", short(one.effect), _span(one.interval), WORDS[one.says]])
+    return rows
 
 
 def _weight_rows(weights: Sequence[WeightFinding], verdict: str) -> list[list[str]]:
@@ -78,7 +80,9 @@ def _effects(found: CaseStudy) -> Section:
         _effect_rows(found.effects),
     )
     known = [f"Known: {one.known}. {one.source}" for one in found.effects if one.known is not None]
-    return Section("study-effects", table.title, (), (table, *known))
+    differs = "Where an effect differs by level, it is that of the level at which the action is usually taken."
+    note = [differs] if any(one.level is not None for one in found.effects) else []
+    return Section("study-effects", table.title, (), (table, *note, *known))
 
 
 def _weights(found: CaseStudy) -> Section:

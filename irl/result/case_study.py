@@ -38,13 +38,19 @@ class Counts(Record, frozen=True, kw_only=True):
 
 
 class EffectFinding(Record, frozen=True, kw_only=True):
-    """What the action is estimated to change in the next value, raw units."""
+    """What the action is estimated to change in the next value, raw units.
+
+    Where the effect differs by level it is that of the level at which the action is usually taken: what it would be
+    where nobody takes it is not what medicine speaks of.
+    """
 
     action: str
     outcome: str
     effect: float
     interval: Interval | None
     """90 % interval over patients."""
+    level: Interval | None
+    """The part of the levels that it is of; None: it is the same everywhere, or of all decisions."""
     known: str | None
     """What was known beforehand."""
     source: str | None

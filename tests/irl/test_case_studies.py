@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from meds_records import DAY, event, meds_folder, stay
+from msgspec import structs
 from small_tables import ICU_DATA
 from tiny_run import make_the_command_line_tiny
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.tables.measurements import ActionPlaces, IdCounts, PointCounts
-from irl.case_studies.findings import is_named, rates, says
+from irl.case_studies.findings import effect_finding, is_named, rates, says
 from irl.case_studies.study import Study, changed, names, read_study
 from irl.case_studies.table import StudyTable, study_table
 from irl.commands.cli import main
 from irl.result.case_study import CaseStudy, CheckedRun
+from irl.result.effects import Effect, LevelEffect
 from irl.studies.comparison import Preferences
 
 MEDS = ICU_DATA / "mimic-iv-demo-meds"
@@ -290,6 +293,31 @@ def test_data_of_which_no_table_can_be_made_are_refused(events, words, tmp_path)
 )
 def test_a_finding_agrees_where_its_whole_interval_does(interval, sign, told) -> None:
     assert says(interval, sign) == told
+
+
+def test_an_effect_that_differs_by_level_is_that_where_the_action_is_taken(tmp_path) -> None:
+    study = read_study(own(tmp_path / "study.toml"))
+    rows = [(3.0, 1), (3.5, 1), (9.0, 1), (9.0, 0), (9.5, 0)]
+    table = SimpleNamespace(frame=pd.DataFrame(rows, columns=["level", "dose"]))
+    effect = Effect(
+        action="dose 1",
+        reference="dose 0",
+        outcome="level",
+        next=0.2,
+        next_interval=(-0.5, 1.0),
+        total=0.0,
+        total_interval=None,
+        plain=None,
+        decisions=3,
+        reference_decisions=2,
+        by_level=(LevelEffect((0, 5), 1.0, (0.5, 1.5)), LevelEffect((5, 10), -0.4, (-2.0, 1.0))),
+        hidden=None,
+        stated="dose raises level",
+    )
+    found = effect_finding(effect, study, table)  # type: ignore[arg-type]
+    assert (found.effect, found.interval, found.level, found.says) == (1.0, (0.5, 1.5), (0, 5), "agrees")
+    found = effect_finding(structs.replace(effect, by_level=()), study, table)  # type: ignore[arg-type]
+    assert (found.effect, found.interval, found.level, found.says) == (0.2, (-0.5, 1.0), None, "open")
 
 
 def test_rates_are_ratios_per_unit() -> None:
