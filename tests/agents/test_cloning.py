@@ -453,6 +453,4 @@ def test_bad_requests_are_refused():
 
 def test_a_longer_training_keeps_everything_else():
     config = CloningConfig(hidden=5, training=TrainingConfig(epochs=7, fewest_steps=40, patience=3, weight_decay=0.2))
-    training = replace(config.training, epochs=14, patience=7, schedule="cosine")
-    assert config.longer() == replace(config, training=training)
-    assert BRIEF.longer().training.fewest_steps == 32
+    assert config.longer() == replace(config, training=replace(config.training, epochs=21, patience=21))

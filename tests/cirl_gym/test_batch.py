@@ -163,6 +163,17 @@ def test_take_keeps_the_order_asked_for() -> None:
     assert swapped.take(np.array([True, False])).ids == ("7",)
 
 
+def test_a_batch_is_thinned_to_evenly_spaced_whole_episodes() -> None:
+    """Ten episodes of two steps each: of 9 decisions four whole episodes are left, the first and the last among them."""
+    obs, actions = np.zeros((10, 3, 1), dtype=np.float32), np.zeros((10, 2), dtype=np.int64)
+    ends = {"terminated": np.zeros(10, dtype=np.bool_), "truncated": np.ones(10, dtype=np.bool_)}
+    names = tuple("abcdefghij")
+    batch = Batch(obs, actions, np.full(10, 2), **ends, ids=names, groups=names, features=("x",), action_names=("0", "1"))
+    assert batch.thinned(9).ids == ("a", "d", "g", "j")
+    assert batch.thinned(1).ids == ("a",)
+    assert batch.thinned(20) is batch
+
+
 def test_batches_together_are_their_episodes_in_the_order_of_ids() -> None:
     wards = (("ward", ("A", "B")),)
     levels = np.arange(10).reshape(2, 5, 1) % 2

@@ -12,6 +12,7 @@ from scripted import Scripted
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import CounterfactualWorld
 from cirl_gym.data.rollout import rollout
+from cirl_gym.outcome_models import ends
 from cirl_gym.outcome_models.ends import EndHead, EndHeadConfig, EndLines, fit_end_head
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import Scaler, end_labels
@@ -191,3 +192,15 @@ def test_ends_beyond_no_line_keep_a_rate_beside_the_lines():
     )
     assert report["kind"] == "lines"
     assert head.rate == pytest.approx(0.05 * 10 / 12, abs=0.012)
+
+
+def test_a_head_is_trained_only_where_lines_leave_something_to_explain(monkeypatch):
+    """All ends lie beyond 0; then a tenth of what stays ends as well."""
+    asked: list[str] = []
+    monkeypatch.setattr(ends, "train_network", lambda *_, name, **__: asked.append(name))
+    went, stopped = list(np.linspace(2, 10, 800)), list(np.linspace(-4, -2, 200))
+    head, report = fit(one_feature(stopped, went), one_feature(stopped, went))
+    assert (report["kind"], asked) == ("lines", [])
+    others = [value for number, value in enumerate(went) if number % 10]
+    fit(*[one_feature(stopped + went[::10], others)] * 2)
+    assert asked == ["end.logistic", "end.network"]

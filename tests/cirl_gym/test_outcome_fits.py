@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.diagnostics import row_weights
+from cirl_gym.outcome_models import fitting
 from cirl_gym.outcome_models.correction import treatment_weights
 from cirl_gym.outcome_models.errors import factual_error
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, bootstrapped, fit_outcome_model
@@ -377,3 +378,29 @@ def test_the_law_does_not_depend_on_the_threads_of_blas():
             )
     for name in ("intercept", "coefficients", "effects"):
         assert np.array_equal(getattr(fits[0].law, name), getattr(fits[1].law, name)), name
+
+
+def test_of_very_many_decisions_a_law_is_chosen_by_a_part_and_fitted_to_more(monkeypatch):
+    """Order, ridge and terms are those of the part; the numbers are nearer to the truth than the part's own."""
+    train, validation = linear_system(1500, 0, noise=1.0), linear_system(200, 1, noise=1.0)
+
+    def fitted(**limits: int):
+        for name, value in limits.items():
+            monkeypatch.setattr(fitting, name, value)
+        return fit_outcome_model("ar", train, validation, OutcomeModelConfig(), np.random.default_rng(0))
+
+    def off(found) -> float:
+        law, true = found.model.law, np.array([[0, 0], [2, 0], [2, -1]])  # taken as numbers 0, 1, 2: 2 a is 0, 2, 4
+        true[2, 0] = 4
+        return float(np.abs(law.effects - law.effects[0] - true).max())
+
+    whole = fitted()
+    part = fitted(MOST_DECISIONS=600, ENOUGH_TO_CHOOSE=600)
+    more = fitted(MOST_DECISIONS=10**9, ENOUGH_TO_CHOOSE=600)
+    assert part.report["decisions"]["train"] <= 600 < more.report["decisions"]["train"] == train.n_steps
+    assert {"order", "strength", "terms"} <= part.report["law"].keys()
+    assert [more.report["law"][key] for key in ("order", "strength")] == [
+        part.report["law"][key] for key in ("order", "strength")
+    ]
+    assert off(more) < off(part)
+    assert off(whole) < 0.2
