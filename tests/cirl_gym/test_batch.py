@@ -168,7 +168,9 @@ def test_a_batch_is_thinned_to_evenly_spaced_whole_episodes() -> None:
     obs, actions = np.zeros((10, 3, 1), dtype=np.float32), np.zeros((10, 2), dtype=np.int64)
     ends = {"terminated": np.zeros(10, dtype=np.bool_), "truncated": np.ones(10, dtype=np.bool_)}
     names = tuple("abcdefghij")
-    batch = Batch(obs, actions, np.full(10, 2), **ends, ids=names, groups=names, features=("x",), action_names=("0", "1"))
+    batch = Batch(
+        obs, actions, np.full(10, 2), **ends, ids=names, groups=names, features=("x",), action_names=("0", "1")
+    )
     assert batch.thinned(9).ids == ("a", "d", "g", "j")
     assert batch.thinned(1).ids == ("a",)
     assert batch.thinned(20) is batch

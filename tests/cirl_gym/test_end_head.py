@@ -199,7 +199,7 @@ def test_a_head_is_trained_only_where_lines_leave_something_to_explain(monkeypat
     asked: list[str] = []
     monkeypatch.setattr(ends, "train_network", lambda *_, name, **__: asked.append(name))
     went, stopped = list(np.linspace(2, 10, 800)), list(np.linspace(-4, -2, 200))
-    head, report = fit(one_feature(stopped, went), one_feature(stopped, went))
+    _, report = fit(one_feature(stopped, went), one_feature(stopped, went))
     assert (report["kind"], asked) == ("lines", [])
     others = [value for number, value in enumerate(went) if number % 10]
     fit(*[one_feature(stopped + went[::10], others)] * 2)
