@@ -164,7 +164,7 @@ def test_take_keeps_the_order_asked_for() -> None:
 
 
 def test_a_batch_is_thinned_to_evenly_spaced_whole_episodes() -> None:
-    """Ten episodes of two steps each: of 9 decisions four whole episodes are left, the first and the last among them."""
+    """Ten episodes of two steps: of 9 decisions four whole episodes are left, the first and the last among them."""
     obs, actions = np.zeros((10, 3, 1), dtype=np.float32), np.zeros((10, 2), dtype=np.int64)
     ends = {"terminated": np.zeros(10, dtype=np.bool_), "truncated": np.ones(10, dtype=np.bool_)}
     names = tuple("abcdefghij")
