@@ -4,11 +4,12 @@
 
 Every study with every seed is a run of ``cirl case-study``; one whose findings are there is not repeated. With seed 0
 every variant is run too. Without ``--meds`` nothing is computed: the tables are those of docs/results/case_studies,
-whose files are named STUDY_SEED.json.
+whose files are named STUDY_SEED.json, and the page gets them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,8 @@ from irl.result.case_study import CaseStudy, EffectFinding, VariantFinding, Weig
 from irl.result.codec import Interval
 from irl.result.sentences import weights_mean_something
 
-STORED = Path(__file__).resolve().parents[1] / "docs" / "results" / "case_studies"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+STORED, PAGE = DOCS / "results" / "case_studies", DOCS / "case-studies.md"
 ORDER = ("potassium", "transfusion", "insulin", "vasopressor", "antibiotics")
 SHORT = {"agrees": "as known", "contradicts": "against what is known", "open": "open", "nothing known": ""}
 
@@ -70,15 +72,12 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def counts(found: Found) -> str:
     """What each table holds."""
-    head = ("study", "stays", "patients", "decisions", "action taken", "decisions that change", "seconds, median")
+    head = ("study", "stays", "patients", "decisions", "action taken", "decisions that change")
     rows = []
     for name, runs in found.items():
         own = runs[0].counts
-        seconds = sorted(one.seconds for one in runs)[len(runs) // 2]
         taken = f"{own.taken} ({100 * own.taken / own.decisions:.0f} %)"
-        rows.append(
-            (name, *map(str, (own.used, own.patients, own.decisions)), taken, str(own.changes), f"{seconds:.0f}")
-        )
+        rows.append((name, *map(str, (own.used, own.patients, own.decisions)), taken, str(own.changes)))
     return table(head, rows)
 
 
@@ -88,7 +87,7 @@ def verdicts(found: Found) -> str:
     for name, runs in found.items():
         beyond = sum(weights_mean_something(one.verdict) for one in runs)
         added = [one.beyond_habit for one in runs]
-        each = ", ".join(f"{one.mean:+.3f}" for one in added)
+        each = ", ".join(f"{one.mean:+.3f}".replace("-0.000", "0.000") for one in added)
         rows.append((name, f"{beyond} of {len(runs)}", each, f"{max(one.standard_error for one in added):.3f}"))
     return table(("study", "beyond habit", "what outcomes add, seed by seed", "largest standard error"), rows)
 
@@ -121,12 +120,13 @@ def weights(found: Found) -> str:
 
 def methods(found: Found) -> str:
     """Log-likelihood of a decision, and accuracy, of decisions of patients that nothing was learnt from; seed 0."""
-    head = ("account", *found)
+    head = ("account", *ORDER)
     rows = []
     for account, words in ACCOUNTS.items():
-        own = [runs[0].methods.get(account) for runs in found.values()]
+        own = [found[name][0].methods.get(account) if name in found else None for name in ORDER]
         if any(one is not None for one in own):
-            cells = ["" if one is None else f"{one.mean:.3f} ({100 * one.accuracy:.1f} %)" for one in own]
+            met = "" if account == "chance" else " ({:.1f} %)"
+            cells = ["" if one is None else f"{one.mean:.3f}{met.format(100 * one.accuracy)}" for one in own]
             rows.append((words, *cells))
     return table(head, rows)
 
@@ -202,6 +202,15 @@ TABLES = {
 }
 
 
+def renewed(page: str, found: Found) -> str:
+    """The page with every table made anew, where one with the same head stands."""
+    for make in TABLES.values():
+        new = make(found) + "\n"
+        head = re.escape(new.splitlines()[0])
+        page = re.sub(rf"^{head}\n(?:\|.*\n)*", lambda _, new=new: new, page, flags=re.MULTILINE)
+    return page
+
+
 def main() -> None:
     asked = tyro.cli(Options)
     folder = STORED
@@ -217,8 +226,11 @@ def main() -> None:
                     )
                     command(options)
                     CaseStudy.read(out / STUDY).write(path)
+    found = read(folder)
+    if asked.meds is None:
+        PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     for title, make in TABLES.items():
-        print(f"\n{title}\n\n{make(read(folder))}")
+        print(f"\n{title}\n\n{make(found)}")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def _rates(found: CaseStudy) -> Section | None:
 
 def _methods(found: CaseStudy) -> Section:
     rows = [
-        [ACCOUNTS[name], signed(one.mean, 3), f"{one.standard_error:.3f}", percent(one.accuracy)]
+        [ACCOUNTS[name], signed(one.mean, 3), f"{one.standard_error:.3f}", percent(one.accuracy) * (name != "chance")]
         for name, one in found.methods.items()
     ]
     table = Table("How well decisions are foreseen", ["account", "log-likelihood", "standard error", "accuracy"], rows)
