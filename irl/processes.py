@@ -97,11 +97,11 @@ def all_done(calls: Sequence[Callable[[], T]], report: Report | None = None) -> 
 def _called(call: Callable[[], T], owner: int) -> tuple[T, list[tuple[str, type[Warning]]]]:
     """What a call returns, and what it warned of where that is another process than the owner's."""
     if os.getpid() == owner:
-        with threadpool_limits(limits=1):
+        with one_thread():
             return call(), []
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner hears Ctrl-C, and ends this process
-    with one_thread(), threadpool_limits(limits=1), warnings.catch_warnings(record=True) as told:
+    with one_thread(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = call()
     return found, [(str(one.message), one.category) for one in told]
@@ -109,10 +109,14 @@ def _called(call: Callable[[], T], owner: int) -> tuple[T, list[tuple[str, type[
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch computes in one thread inside: the same numbers everywhere, and the rest of a notebook as it was."""
+    """PyTorch and NumPy compute in one thread inside: the same numbers everywhere, and the rest of a notebook as it was.
+
+    The matrices are small, so that more threads take longer.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(limits=1):
+            torch.set_num_threads(1)
+            yield
     finally:
         torch.set_num_threads(before)

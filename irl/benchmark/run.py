@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from joblib import delayed
-from threadpoolctl import threadpool_limits
 
 from cirl_gym.files import write_text
 from irl.benchmark.jobs import Job
@@ -76,7 +75,7 @@ def attempt(task: Task[C], benchmark: Benchmark[C]) -> tuple[str, str | None]:
     log = benchmark.folder / f"{task.name}.log"
     write_text(log, BEGUN)
     try:
-        with one_thread(), threadpool_limits(limits=1):
+        with one_thread():
             task.work(benchmark)
     except Exception as error:  # whatever it is, the others go on
         write_text(log, traceback.format_exc())

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from msgspec import structs
+from threadpoolctl import threadpool_info
 from tiny_run import icu_stays, make_the_command_line_tiny, refused, tiny_demo, tiny_explain, tiny_fit
 
 from cirl_gym.data.batch import Batch
@@ -23,7 +24,7 @@ from cirl_gym.tables.read import prepare_table
 from irl.commands import explain as commands
 from irl.commands.cli import main
 from irl.pipeline import fit
-from irl.processes import all_done, engine
+from irl.processes import all_done, engine, one_thread
 from irl.result.baselines import Baselines
 from irl.whole_run import study_of
 
@@ -174,3 +175,14 @@ class TestFitsAndCommands:
         one, two = (Baselines.read(tmp_path / str(jobs) / "baselines.json").rows for jobs in (1, 2))
         timeless = [[structs.replace(row, seconds=None) for row in rows] for rows in (one, two)]
         assert timeless[0] == timeless[1]
+
+
+def test_one_thread_inside_and_as_many_as_before_outside() -> None:
+    def threads() -> list[int]:
+        return [torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())]
+
+    before = threads()
+    with pytest.raises(KeyError), one_thread():
+        assert set(threads()) == {1}
+        raise KeyError
+    assert threads() == before
