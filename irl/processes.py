@@ -109,7 +109,7 @@ def _called(call: Callable[[], T], owner: int) -> tuple[T, list[tuple[str, type[
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch and NumPy compute in one thread inside: the same numbers everywhere, and the rest of a notebook as it was.
+    """PyTorch and NumPy compute in one thread inside: the same numbers everywhere. The rest of a notebook is as it was.
 
     The matrices are small, so that more threads take longer.
     """
