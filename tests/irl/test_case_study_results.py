@@ -50,6 +50,15 @@ def test_where_the_page_says_that_no_weight_is_read_none_is(name) -> None:
     assert all(weight.unread is not None for one in FOUND[name] for weight in one.weights)
 
 
+def test_what_the_page_says_of_variants_is_so() -> None:
+    (narrow,) = (one for one in FOUND["potassium"][0].variants if one.name == "window 2 h")
+    assert narrow.limit is not None
+    assert narrow.limit.limit is None
+    (bins,) = (one for one in FOUND["insulin"][0].variants if one.name == "bins 6 h")
+    assert (bins.verdict, bins.weights[0].says) == ("beyond habit", "contradicts")
+    assert next(one.says for one in bins.effects if one.known is not None) == "contradicts"
+
+
 def test_the_twin_holds_no_stay_of_the_real_table() -> None:
     twin = pd.read_csv(TWIN, dtype={"stay": str})
     assert list(twin) == ["stay", "bin", "potassium", "creatinine", "heart_rate", "given", "terminated", "truncated"]
