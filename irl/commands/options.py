@@ -151,8 +151,8 @@ class CaseStudyOptions:
     study: Positional[str]
     """Name of the study, or the path of its file."""
     meds: Path | None = None
-    """Folder of the MEDS data set, whose events are in data/**/*.parquet; without it the command says where open data
-    can be had."""
+    """Folder of the MEDS data set, whose events are in Parquet files below data; without it the command says where open
+    data can be had."""
     variant: str | None = None
     """The study with another choice, such as "bins 12 h"."""
     sensitivity: bool = False
