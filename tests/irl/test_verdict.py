@@ -277,6 +277,7 @@ def found(w, low, high, kappa=20.0):
         identified=IdentifiedSet(0.0, np.array(w), 0.1, np.array(low), np.array(high), exact=True, not_identifiable={}),
         windows=(),
         choice=None,
+        limit=None,
     )
 
 
