@@ -6,8 +6,8 @@
 Episodes are those of the simulator's expert, fitted as ``cirl demo`` does. The others are sizes of a table of 10,000
 rows (20 steps, 5 features, all weighed, and 2 actions where nothing else is said), fitted as ``cirl explain --quick``
 does. Each size runs in a process of its own, whose peak memory holds the libraries as well (about 400 MB); what is in
-the folder is not measured again. The power is that between the smallest and the largest size: 1 where twice as much
-takes twice as long.
+the folder is not measured again. (The stages of a table are timed by the wall.) The power is that between the smallest
+and the largest size: 1 where twice as much takes twice as long.
 """
 
 from __future__ import annotations

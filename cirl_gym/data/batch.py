@@ -382,7 +382,8 @@ def seldom_taken(batch: Batch) -> tuple[int, ...]:
     than :data:`RARE_GROUPS` patients, and in less than :data:`COMMON` of the decisions."""
     actions, owners = batch.actions[batch.mask], np.repeat(batch.owners, batch.lengths)
     times = np.bincount(actions, minlength=batch.n_actions)
-    patients = np.bincount(np.unique(np.stack([actions, owners]), axis=1)[0], minlength=batch.n_actions)
+    pairs = np.unique(owners * batch.n_actions + actions)
+    patients = np.bincount(pairs % batch.n_actions, minlength=batch.n_actions)
     few = (times < RARE_TIMES) | (patients < RARE_GROUPS)
     return tuple(int(action) for action in np.flatnonzero(few & (times < COMMON * batch.n_steps)))
 
