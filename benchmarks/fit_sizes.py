@@ -16,18 +16,16 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 import tyro
-from irl_speed import KAPPA, SETTING, SIGNS
+from irl_speed import SETTING, SIGNS, seen
 
-from agents.solvers import ready_expert
-from agents.successor.agent import SuccessorPolicy
-from cirl_gym import Batch, TumourWorld, rollout
+from cirl_gym import Batch
 from cirl_gym.files import read_json, write_json
 from irl import explain
 from irl.pipeline import fit
@@ -56,20 +54,6 @@ class Options:
     """Measure one size alone, in this process."""
 
 
-def simulated(episodes: int) -> Batch:
-    """Episodes of the setting's expert."""
-    policy = ready_expert(SETTING, folder=Path("runs/experts"))
-    assert isinstance(policy, SuccessorPolicy)
-    policy.agent.width = WIDTH
-    rng, world, parts = np.random.default_rng(0), TumourWorld(SETTING.parameters), []
-    for first in range(0, episodes, 10_000):
-        expert = policy.agent.policy(SETTING.weights, KAPPA, first)
-        part = rollout(world, expert, min(10_000, episodes - first), rng, deterministic=False)
-        names = tuple(str(first + i) for i in range(len(part)))
-        parts.append(replace(part, ids=names, groups=names).padded(SETTING.parameters.horizon))
-    return Batch.together(parts)
-
-
 def table(steps: int, features: int, actions: int) -> Batch:
     """Episodes of about 10,000 decisions; the higher the first feature, the more often the last action repeats."""
     rng, n = np.random.default_rng(0), max(ROWS // steps, 30)
@@ -86,7 +70,10 @@ def table(steps: int, features: int, actions: int) -> Batch:
 
 def measured(axis: Axis, size: int, jobs: int) -> dict[str, Any]:
     """Processor seconds by stage and in all, and peak memory, of one size; a refusal is what it says."""
-    batch = simulated(size) if axis == "episodes" else table(**{"steps": 20, "features": 5, "actions": 2, axis: size})
+    if axis == "episodes":
+        batch = seen(size, Path("runs/experts"), WIDTH)
+    else:
+        batch = table(**{"steps": 20, "features": 5, "actions": 2, axis: size})
     began, refused = time.process_time(), None
     with stages(0, quiet=True, clock=time.process_time) as run:
         if axis == "episodes":

@@ -37,10 +37,11 @@ SIGNS = np.array([-1.0, -1.0])
 KAPPA = 100.0
 
 
-def seen(episodes: int, experts: Path) -> Batch:
-    """Episodes of the setting's expert, at most 10,000 at once."""
+def seen(episodes: int, experts: Path, width: int | None = None) -> Batch:
+    """Episodes of the setting's expert, at most 10,000 at once; ``width`` is that of its search, if not its own."""
     policy = ready_expert(SETTING, folder=experts)
     assert isinstance(policy, SuccessorPolicy)
+    policy.agent.width = width or policy.agent.width
     rng, world = np.random.default_rng(0), TumourWorld(SETTING.parameters)
     parts = []
     for first in range(0, episodes, 10_000):

@@ -40,6 +40,7 @@ from irl.settings import FitConfig
 from irl.stages import stages
 from irl.stored_stages import stored_outcome_model
 from irl.study import Study
+from irl.worlds import for_ends_of
 
 PERIOD, ALONE = 10, (0, 4, 7)
 """Of ten runs, those whose experts have habits alone."""
@@ -140,9 +141,8 @@ def ward_of(
         config: of the fits, :func:`brief` and whole (:meth:`irl.settings.FitConfig.whole`).
         stored: where parts of it may lie.
     """
-    if int((everyone.truncated & (everyone.lengths < everyone.horizon)).sum()) > int(everyone.terminated.sum()):
-        # As in a fit of the table; what the world ends counts as ended, and a fit of that would not know.
-        config = replace(config, outcome=replace(config.outcome, end=replace(config.outcome.end, formulas=True)))
+    # As in a fit of the table; what the world ends counts as ended, and a fit of that would not know.
+    config = replace(config, outcome=for_ends_of(everyone, everyone.horizon, config.outcome))
     learning, solving = (np.random.default_rng([0, part]) for part in (1, 2))
     splits = [batch.with_early_ends(everyone.horizon) for batch in everyone.split(0.15, learning)]
     learnt = partial(fit_outcome_model, config.model, splits[0], splits[1], config.outcome, learning)

@@ -91,8 +91,7 @@ def _like(study: Study, chosen: OutcomeModel) -> tuple[Kind, OutcomeModelConfig]
     how, law = replace(model_config(study), members=1, bootstrap=False), law_alone(chosen)
     if law is None:
         return study.config.model, how
-    order, own = law.window.order, how.autoregression
-    return "ar", replace(how, autoregression=replace(own, min_order=order, max_order=order, shapes=law.shapes))
+    return "ar", replace(how, autoregression=how.autoregression.like(law))
 
 
 def with_everyone(study: Study, chosen: OutcomeModel) -> tuple[OutcomeModel, Batch]:
@@ -111,13 +110,19 @@ def with_everyone(study: Study, chosen: OutcomeModel) -> tuple[OutcomeModel, Bat
 
 
 def model_config(study: Study) -> OutcomeModelConfig:
-    """How outcome models are fitted: without actions that change when episodes end, where most were only left off.
+    """How outcome models of a study are fitted (:func:`for_ends_of`)."""
+    train = study.train
+    return for_ends_of(train, study.config.length or train.horizon, study.config.outcome)
+
+
+def for_ends_of(batch: Batch, length: int, config: OutcomeModelConfig) -> OutcomeModelConfig:
+    """How outcome models of a batch, whose whole episodes have ``length`` actions, are fitted: without actions that
+    change when episodes end, where most were only left off.
 
     An episode that was watched no longer counts as ended (:meth:`cirl_gym.Batch.with_early_ends`), but no expert has
     decided on that, and what few ends there are would make a large effect of it.
     """
-    config, train = study.config.outcome, study.train
-    left = int((train.truncated & (train.lengths < (study.config.length or train.horizon))).sum())
-    if left <= int(train.terminated.sum()):
+    left = int((batch.truncated & (batch.lengths < length)).sum())
+    if left <= int(batch.terminated.sum()):
         return config
     return replace(config, end=replace(config.end, formulas=True))

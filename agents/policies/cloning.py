@@ -36,7 +36,7 @@ from cirl_gym.outcome_models.network_files import (
     write_model_file,
 )
 from cirl_gym.outcome_models.networks import lstm_step
-from cirl_gym.outcome_models.training import History, Progress, TrainingConfig, seeded, train_network
+from cirl_gym.outcome_models.training import ENOUGH_TO_JUDGE, History, Progress, TrainingConfig, seeded, train_network
 from cirl_gym.types import BoolArray, FloatArray, IntArray
 
 PREVIOUS_PRIOR = 2.0
@@ -47,8 +47,6 @@ MOST = 6000
 """Decisions by which it is chosen, about."""
 ENOUGH = 200_000
 """Decisions that a logistic regression is fitted to, at most."""
-ENOUGH_TO_JUDGE = 50_000
-"""Decisions by which a network is stopped, at most."""
 
 
 def checked_splits(train: Batch, validation: Batch, rules: ActionRules | None) -> tuple[Batch, Batch]:

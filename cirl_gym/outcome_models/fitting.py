@@ -38,16 +38,14 @@ from cirl_gym.outcome_models.networks import (
     RNNConfig,
 )
 from cirl_gym.outcome_models.residual_check import check_residuals
-from cirl_gym.outcome_models.training import Progress, Watch, network_training, seeded
+from cirl_gym.outcome_models.training import ENOUGH_TO_JUDGE, Progress, Watch, network_training, seeded
 from cirl_gym.types import BoolArray, FloatArray
 
 MOST_DECISIONS = 1_000_000
 """An outcome model is fitted to whole episodes of about so many decisions at most, evenly spaced over the batch: its
 numbers are known to a thousandth of the noise by then."""
 ENOUGH_TO_CHOOSE = 250_000
-"""... and all that is chosen (order, ridge, terms, whether a network corrects it) with so many at most ..."""
-ENOUGH_TO_JUDGE = 50_000
-"""... by so many of the validation batch."""
+"""... and all that is chosen (order, ridge, terms, whether a network corrects it) with so many at most."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +245,7 @@ def _fit_one(
         with threadpool_limits(1, user_api="blas"):
             fit = fit_law(train, validation, lags)
             if every is not train:  # as it was chosen, from all
-                as_chosen = replace(lags, min_order=fit.order, max_order=fit.order, strengths=(fit.strength,))
-                fit = fit_law(every, validation, replace(as_chosen, shapes=fit.law.shapes))
+                fit = fit_law(every, validation, replace(lags.like(fit.law), strengths=(fit.strength,)))
     else:  # nothing changes
         law = LinearLaw.persistence(d, train.n_actions)
         fit = AutoregressionFit(law, Scaler.from_batch(train), 1, 0.0, (UNLIMITED,) * d, *outcome_bounds(train))

@@ -176,6 +176,10 @@ class AutoregressionConfig:
         if not self.strengths or min(self.strengths) < 0:
             raise ValueError(f"AutoregressionConfig.strengths must be non-negative numbers, got {self.strengths}")
 
+    def like(self, law: LinearLaw) -> AutoregressionConfig:
+        """The same, for a law of the order and with the terms of another."""
+        return replace(self, min_order=law.window.order, max_order=law.window.order, shapes=law.shapes)
+
 
 @dataclass(frozen=True)
 class AutoregressionFit:

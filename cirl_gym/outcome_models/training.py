@@ -34,6 +34,8 @@ Progress = Callable[[int, int], None]
 MOST = 10_000
 """Episodes that a network is trained on in one epoch, at most: of more, as many are drawn anew for each epoch. What
 training needs is steps, and after every epoch it is judged."""
+ENOUGH_TO_JUDGE = 50_000
+"""Decisions of the validation episodes by which what is learnt is judged, at most."""
 _MOMENTS = "optimiser.{}/"
 
 

@@ -35,20 +35,18 @@ from irl.preferences.inference import judged_episodes
 from irl.result.baselines import METHODS as OF_A_RUN
 from irl.result.baselines import REFERENCES, Row
 from irl.result.codec import Document, Interval, NotNegative, Numbers, Share, require
+from irl.settings import FitConfig
 from irl.stages import Stages, stages
 from irl.stored_stages import code_digest
 from irl.study import Study
 
-METHODS = {
-    "expert": REFERENCES["expert"],
-    **{name: title for name, title in OF_A_RUN.items() if name not in ("oracle", "ar", "crn", "rmsn")},
-    "boosting": REFERENCES["boosting"],
-}
-"""What can be compared, and how it is called: all that ``cirl baselines`` offers but controls and the outcome model
-under other names."""
+LEARNT = {name: title for name, title in OF_A_RUN.items() if name not in ("oracle", "ar", "crn", "rmsn")}
+"""Methods that learn from episodes, and how they are called: all that ``cirl baselines`` offers but controls and the
+outcome model under other names."""
+METHODS = {"expert": REFERENCES["expert"], **LEARNT, "boosting": REFERENCES["boosting"]}
+"""What can be compared."""
 ALONE = ("mb_h", "mb_x")
 """Their outcome model is the network alone, as in the paper: on top of the linear law it would be the law's copy."""
-
 
 ASKING = ("cirl", "mb_h", "mb_x", "dsfn", "dsfn_h")
 """They ask for weights, which can be optimised anew where the world is another; of all others the policy is kept."""
@@ -142,10 +140,7 @@ def outcome_of(job: Job, benchmark: OfPaper) -> Outcome:
     made = shared.read(benchmark)
     with stages(0, quiet=True) as watch:
         solved = _solved(job, made, config, watch)
-    # Every fit clones as well, as little as can be: that is a method of its own.
-    seconds = {
-        name: took for name, took in watch.seconds.items() if name != "behaviour cloning" or job.method == "cloning"
-    }
+    seconds = seconds_of(job.method, watch)
     spent = 0.0
     if job.method == "expert":
         seconds, spent = shared.seconds(benchmark)
@@ -180,11 +175,22 @@ def _solved(job: Job, made: Simulated, config: BenchmarkConfig, watch: Stages) -
         policy = LikeliestAction(found, made.train.features, made.train.action_names)
         return Solved(policy, Row(method="boosting", memory=True), found.log_probabilities)
     demo = config.demo_of(job.setting, job.seed)
-    fit, signs = demo.fit.whole(made.parameters.horizon), np.array(demo.signs, dtype=np.float64)
-    if job.method in ALONE:
-        fit = replace(fit, outcome=replace(fit.outcome, base=False))
+    fit, signs = (
+        settings_of(job.method, demo.fit).whole(made.parameters.horizon),
+        np.array(demo.signs, dtype=np.float64),
+    )
     study = Study(made.train, made.validation, made.parameters.feature_map, signs, fit, job.seed, watch)
     return solve(job.method, study, config.dsfn)
+
+
+def settings_of(method: str, config: FitConfig) -> FitConfig:
+    """How a method fits: those of :data:`ALONE` without the linear law."""
+    return replace(config, outcome=replace(config.outcome, base=False)) if method in ALONE else config
+
+
+def seconds_of(method: str, watch: Stages) -> dict[str, float]:
+    """What a method's stages took. Every fit clones as well, as little as can be: that is a method of its own."""
+    return {name: took for name, took in watch.seconds.items() if name != "behaviour cloning" or method == "cloning"}
 
 
 def _own(made: Simulated, batch: Batch) -> FloatArray:

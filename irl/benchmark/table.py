@@ -25,7 +25,7 @@ from cirl_gym.tables.read import PreparedTable
 from cirl_gym.types import IntArray
 from irl.baselines.judge import habits
 from irl.baselines.methods import DSFNLoopConfig, quick_dsfn, solve
-from irl.benchmark.jobs import ALONE
+from irl.benchmark.jobs import LEARNT, seconds_of, settings_of
 from irl.benchmark.parts import Benchmark
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import HeldOutConfig, accuracy, held_out_likelihood
@@ -33,7 +33,6 @@ from irl.checks.predictors import REFERENCES as PREDICTORS
 from irl.pipeline import Fit
 from irl.preferences.inference import judged_episodes
 from irl.preferences.likelihood import constant_chances, log_chances
-from irl.result.baselines import METHODS as OF_A_RUN
 from irl.result.baselines import REFERENCES, Row
 from irl.result.codec import Document, NotNegative, require
 from irl.result.sentences import verdict
@@ -43,10 +42,7 @@ from irl.stored_stages import code_digest, data_digest
 from irl.study import Study
 from irl.whole_run import for_actions, study_of
 
-METHODS = {
-    **{name: title for name, title in OF_A_RUN.items() if name not in ("oracle", "ar", "crn", "rmsn")},
-    **{name: title for name, title in REFERENCES.items() if name != "expert"},
-}
+METHODS = {**LEARNT, **{name: title for name, title in REFERENCES.items() if name != "expert"}}
 """What can be compared, and how it is called: all that needs no simulator, and what knows no preferences."""
 PARTS = ("train", "validation", "test")
 """Of a split: to learn from, to choose by, to be judged by."""
@@ -192,12 +188,9 @@ def outcome_of(job: TableJob, benchmark: OfTable) -> TableOutcome:
     study = study_of(config, train, validation, Batch.together((train, validation)))
     with stages(0, quiet=True) as watch:
         study = replace(study, stages=watch)
-        learns = job.method in OF_A_RUN
+        learns = job.method in LEARNT
         answer = _learnt(job.method, study, benchmark, judged) if learns else _reference(job.method, study, judged)
-    # Every fit clones as well, as little as can be: that is a method of its own.
-    seconds = {
-        name: took for name, took in watch.seconds.items() if name != "behaviour cloning" or job.method == "cloning"
-    }
+    seconds = seconds_of(job.method, watch)
     logs, scores = answer.log_chances, None
     if logs is not None:
         scores = judged_chances(logs, judged, np.random.default_rng([job.seed, 3]))
@@ -217,10 +210,7 @@ def outcome_of(job: TableJob, benchmark: OfTable) -> TableOutcome:
 
 def _learnt(method: str, study: Study, benchmark: OfTable, judged: Batch) -> Answer:
     """Of a method that a run can be compared with."""
-    if method in ALONE:  # on top of the linear law it would be the law's copy
-        config = study.config
-        study = replace(study, config=replace(config, outcome=replace(config.outcome, base=False)))
-    solved = solve(method, study, benchmark.config.dsfn)
+    solved = solve(method, replace(study, config=settings_of(method, study.config)), benchmark.config.dsfn)
     chances = None if solved.log_chances is None else solved.log_chances(judged)
     return Answer(solved.row, act_along(solved.policy, judged), chances, solved.fit)
 
