@@ -66,8 +66,10 @@ lint: install
 type: install
 	$(BIN)/mypy
 
-# A warning is an error: a page or name that is not found, a docstring that cannot be read.
+# A warning is an error: a page or name that is not found, a docstring that cannot be read. Built anew each time: a page
+# that is left from a build before is not read again, and says nothing of a name that now stands twice.
 docs: install
+	rm -rf docs/_build docs/_generated
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
 
 bench: install

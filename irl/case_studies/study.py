@@ -36,7 +36,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A part of a study's file: no key that nobody reads, every value of its type."""
 
 
-class Cohort(Part, frozen=True, kw_only=True):
+class CohortRule(Part, frozen=True, kw_only=True):
     """Whose decisions they are."""
 
     least: str = "0h"
@@ -47,7 +47,7 @@ class Cohort(Part, frozen=True, kw_only=True):
     """A death during the stay ends it, and is what happened to it (``terminated``)."""
 
 
-class Decisions(Part, frozen=True, kw_only=True):
+class DecisionPoints(Part, frozen=True, kw_only=True):
     """When somebody could decide: at each reading of a covariate, or at the edges of bins.
 
     Raises:
@@ -178,8 +178,8 @@ class Study(Part, frozen=True, kw_only=True):
 
     title: str
     question: str
-    cohort: Cohort
-    decisions: Decisions
+    cohort: CohortRule
+    decisions: DecisionPoints
     action: Action
     covariate: tuple[Covariate, ...]
     weigh: Weigh
