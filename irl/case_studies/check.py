@@ -51,12 +51,13 @@ def checked(
             path = folder / CHECK / f"run_{number:03}.json"
             if not path.is_file():
                 write_json(path, run(ward, number, folder / CHECK, none=False, world_known=False))
-            found.append(_record(read_json(path)))
+            found.append(checked_run(read_json(path)))
             told(number, found[-1])
     return tuple(found)
 
 
-def _record(found: Mapping[str, Any]) -> CheckedRun:
+def checked_run(found: Mapping[str, Any]) -> CheckedRun:
+    """What is kept of a run's file."""
     said, truth = found["habit"], found["truth"]
     return CheckedRun(
         weights=truth["weights"],

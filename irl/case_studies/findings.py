@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 
 from cirl_gym.data.outcomes import read_outcome
 from irl.case_studies.study import OPEN, Claim, Study
-from irl.case_studies.table import StudyTable
 from irl.report.decisions import ACCOUNTS
 from irl.result.case_study import CaseStudy, Counts, EffectFinding, Rate, Says, VariantFinding, WeightFinding
 from irl.result.codec import Interval
@@ -22,24 +22,32 @@ _TAILS = (0.05, 0.5, 0.95)
 _NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
 
-def counts_of(table: StudyTable, action: str) -> Counts:
-    """Numbers of stays, patients and decisions of a table."""
-    taken = table.frame[action]
-    before = table.frame.groupby("stay")[action].shift(1)
+def counts_of(frame: pd.DataFrame, action: str, stays: int, cohort: int) -> Counts:
+    """Numbers of stays, patients and decisions of a table; ``stays`` of the data set, and of its ``cohort``."""
+    taken = frame[action]
+    before = frame.groupby("stay")[action].shift(1)
     return Counts(
-        stays=table.stays,
-        cohort=table.cohort,
-        used=int(table.frame["stay"].nunique()),
-        patients=int(table.frame["subject"].nunique()),
+        stays=stays,
+        cohort=cohort,
+        used=int(frame["stay"].nunique()),
+        patients=int(frame["subject"].nunique()),
         decisions=int(taken.notna().sum()),
         taken=int(taken.fillna(0).sum()),
         changes=int((taken != before).fillna(False).sum()),
-        rows=len(table.frame),
+        rows=len(frame),
     )
 
 
-def findings(study: Study, name: str, variant: str | None, table: StudyTable, run: Run, quick: bool) -> CaseStudy:
+def findings(study: Study, name: str, frame: pd.DataFrame, counts: Counts, run: Run, quick: bool) -> CaseStudy:
     """What a run on a study's table found.
+
+    Args:
+        study: as it was asked, or a variant of it.
+        name: of the study.
+        frame: its table, as :class:`irl.case_studies.table.StudyTable` has it.
+        counts: of the table.
+        run: on the table.
+        quick: whether it was a first look.
 
     Raises:
         ValueError: the run was not judged by decisions that nothing was learnt from.
@@ -51,17 +59,16 @@ def findings(study: Study, name: str, variant: str | None, table: StudyTable, ru
     methods = {one: getattr(found, one) for one in ACCOUNTS}
     return CaseStudy(
         study=name,
-        variant=variant,
         title=study.title,
         question=study.question,
         action=study.action.meaning,
         seed=result.seed,
         quick=quick,
-        counts=counts_of(table, study.action.name),
+        counts=counts,
         verdict=result.verdict,
         beyond_habit=found.beyond_habit,
         limit=result.limit,
-        effects=tuple(effect_finding(one, study, table) for one in result.effects),
+        effects=tuple(effect_finding(one, study, frame) for one in result.effects),
         weights=_weights(result, run.preferences, study),
         rates=rates(run.preferences),
         methods={one: each for one, each in methods.items() if each is not None},
@@ -95,11 +102,11 @@ def says(interval: Interval | None, sign: int | None) -> Says:
     return "agrees" if interval[0] * sign > 0 else "contradicts"
 
 
-def effect_finding(one: Effect, study: Study, table: StudyTable) -> EffectFinding:
+def effect_finding(one: Effect, study: Study, frame: pd.DataFrame) -> EffectFinding:
     """An effect beside what is known of it, where the action is usually taken."""
     claim = _claimed(study, one)
     sign = None if claim is None else 1 if " raises " in claim.says else -1 if " lowers " in claim.says else None
-    usual = _usual_level(one, study, table)
+    usual = _usual_level(one, study, frame)
     effect, interval = (one.next, one.next_interval) if usual is None else (usual.effect, usual.interval)
     told = says(interval, sign)
     if claim is not None and sign is None:  # it is known that there is none, or how large it is
@@ -116,12 +123,12 @@ def effect_finding(one: Effect, study: Study, table: StudyTable) -> EffectFindin
     )
 
 
-def _usual_level(one: Effect, study: Study, table: StudyTable) -> LevelEffect | None:
+def _usual_level(one: Effect, study: Study, frame: pd.DataFrame) -> LevelEffect | None:
     """The effect at the level at which the action is usually taken, the median; None where it does not depend on it."""
     (column, *_) = read_outcome(one.outcome, [each.name for each in study.covariate]).columns or ("",)
-    if not one.by_level or column not in table.frame:
+    if not one.by_level or column not in frame:
         return None
-    usual = table.frame.loc[table.frame[study.action.name] == 1, column].median()
+    usual = frame.loc[frame[study.action.name] == 1, column].median()
     return next((part for part in one.by_level if part.level[0] <= usual <= part.level[1]), None)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cirl_gym.files import escaped, write_text
 from cirl_gym.tables.meds import OPEN_DATA
+from irl.case_studies.demo import FOLDER, fetch_demo
 from irl.case_studies.study import Study, read_study
 from irl.case_studies.table import study_table
 from irl.commands.arguments import TableArguments, WeighedArguments
@@ -16,7 +18,9 @@ from irl.commands.options import CaseStudyOptions, ExplainOptions
 from irl.commands.prepared import asked_table
 
 if TYPE_CHECKING:
-    from irl.result.case_study import CaseStudy, CheckedRun
+    import pandas as pd
+
+    from irl.result.case_study import CaseStudy, CheckedRun, Counts
 
 STUDY, TABLE, VARIANTS = "study.json", "table.csv", "variants"
 """Beside the files of the run; the last is a folder of folders."""
@@ -31,19 +35,25 @@ def command(options: CaseStudyOptions) -> CaseStudy:
         ImportError: pyarrow, which reads MEDS data, is not installed.
     """
     study = read_study(options.study, options.variant)
+    if options.fetch_demo:
+        options = replace(options, meds=options.meds or FOLDER)
     if options.meds is None:
-        raise ValueError(f"--meds: name the folder of a MEDS data set. {OPEN_DATA}")
+        raise ValueError(f"--meds: name the folder of a MEDS data set, or --fetch-demo. {OPEN_DATA}")
     if options.variant is not None and options.sensitivity:
         raise ValueError("--sensitivity runs every variant; give it without --variant")
     if options.check < 0:
         raise ValueError(f"--check: a number of simulated experts, not negative, got {options.check}")
+    from msgspec import structs
+
     from irl.commands.terminal import console
     from irl.processes import engine
     from irl.report.case_study import report_of_study
     from irl.report.terminal import show
 
+    if options.fetch_demo:
+        print(f"{options.meds}: the MIMIC-IV demo{'' if fetch_demo(options.meds) else ', which was there already'}")
     with engine("loky", options.jobs):
-        found = one_study(study, options, options.variant, options.out, options.check)
+        found = structs.replace(one_study(study, options, options.out, options.check), variant=options.variant)
         if options.sensitivity:
             found = _with_variants(found, study, options)
     found.write(options.out / STUDY)
@@ -60,22 +70,40 @@ def _with_variants(found: CaseStudy, study: Study, options: CaseStudyOptions) ->
     variants = []
     for one in study.variant:
         folder = options.out / VARIANTS / re.sub(r"\W+", "_", one.name)
-        told = one_study(read_study(options.study, one.name), options, one.name, folder, 0)
+        told = one_study(read_study(options.study, one.name), options, folder, 0)
         variants.append(varied(study, one.name, told))
     return structs.replace(found, variants=tuple(variants))
 
 
-def one_study(study: Study, options: CaseStudyOptions, variant: str | None, folder: Path, check: int) -> CaseStudy:
-    """One study or variant of it, by the road of ``cirl explain``; the folder gets its table and its run.
+def one_study(study: Study, options: CaseStudyOptions, folder: Path, check: int) -> CaseStudy:
+    """One study or variant of it: its table, and what the decisions in it traded off."""
+    from irl.case_studies.findings import counts_of
 
-    ``check`` is the number of experts that are simulated in a world fitted to the table.
-    """
     assert options.meds is not None
     table = study_table(study, options.meds)
-    write_text(folder / TABLE, table.frame.to_csv(index=False))
+    for line in table.lines():
+        print(escaped(line))
+    counts = counts_of(table.frame, study.action.name, table.stays, table.cohort)
+    return of_rows(study, options, table.frame, counts, folder, check)
+
+
+def of_rows(
+    study: Study, options: CaseStudyOptions, frame: pd.DataFrame, counts: Counts, folder: Path, check: int = 0
+) -> CaseStudy:
+    """What the decisions in a study's table traded off, by the road of ``cirl explain``.
+
+    Args:
+        study: the study.
+        options: of the command.
+        frame: its table, as :class:`irl.case_studies.table.StudyTable` has it.
+        counts: of the table.
+        folder: gets the table and the run.
+        check: how many experts are simulated in a world fitted to the table.
+    """
+    write_text(folder / TABLE, frame.to_csv(index=False))
     asked = explain_options(study, options, folder)
     parts, how, signs = asked_table(asked, asked.table)
-    for line in (*table.lines(), *parts.report.lines()):
+    for line in parts.report.lines():
         print(escaped(line))
     from irl import whole_run
     from irl.case_studies.findings import findings
@@ -87,7 +115,7 @@ def one_study(study: Study, options: CaseStudyOptions, variant: str | None, fold
     episodes = whole_run.Episodes.of_table(parts)
     run = whole_run.explain(episodes, config, folder)
     name = Path(options.study).stem if options.study.endswith(".toml") else options.study
-    found = findings(study, name, variant, table, run, options.quick)
+    found = findings(study, name, frame, counts, run, options.quick)
     if not check:
         return found
     from msgspec import structs

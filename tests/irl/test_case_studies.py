@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -298,7 +297,7 @@ def test_a_finding_agrees_where_its_whole_interval_does(interval, sign, told) ->
 def test_an_effect_that_differs_by_level_is_that_where_the_action_is_taken(tmp_path) -> None:
     study = read_study(own(tmp_path / "study.toml"))
     rows = [(3.0, 1), (3.5, 1), (9.0, 1), (9.0, 0), (9.5, 0)]
-    table = SimpleNamespace(frame=pd.DataFrame(rows, columns=["level", "dose"]))
+    frame = pd.DataFrame(rows, columns=["level", "dose"])
     effect = Effect(
         action="dose 1",
         reference="dose 0",
@@ -314,9 +313,9 @@ def test_an_effect_that_differs_by_level_is_that_where_the_action_is_taken(tmp_p
         hidden=None,
         stated="dose raises level",
     )
-    found = effect_finding(effect, study, table)  # type: ignore[arg-type]
+    found = effect_finding(effect, study, frame)
     assert (found.effect, found.interval, found.level, found.says) == (1.0, (0.5, 1.5), (0, 5), "agrees")
-    found = effect_finding(structs.replace(effect, by_level=()), study, table)  # type: ignore[arg-type]
+    found = effect_finding(structs.replace(effect, by_level=()), study, frame)
     assert (found.effect, found.interval, found.level, found.says) == (0.2, (-0.5, 1.0), None, "open")
 
 
@@ -381,7 +380,7 @@ def test_experts_who_are_known_act_in_the_world_of_a_study(tmp_path, monkeypatch
     ("arguments", "words"),
     [
         (["potassium", "--meds", "x", "--check", "-1"], "--check: a number of simulated experts"),
-        (["potassium"], "--meds: name the folder of a MEDS data set. Open data: .*10.13026"),
+        (["potassium"], "--meds: name the folder of a MEDS data set, or --fetch-demo. Open data: .*10.13026"),
         (["potasium"], "there is no study 'potasium' .did you mean 'potassium'"),
         (["absent.toml"], "absent.toml: there is no such file"),
         (["potassium", "--meds", "absent"], "absent: no MEDS data set"),

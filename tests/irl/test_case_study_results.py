@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from case_studies import ORDER, STORED, TABLES, read
+from case_studies import STORED, collect_checks
+from case_study_tables import ORDER, Checks, Stored, accuracies, renewed, tables
 from small_tables import ICU_DATA
 
-from irl.result.case_study import CaseStudy
+from cirl_gym.files import write_json
+from irl.benchmark.table import TableOutcome
+from irl.result.baselines import Row
+from irl.result.case_study import CaseStudy, CheckedRun
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "case-studies.md").read_text(encoding="utf-8")
 TWIN = ROOT / "examples" / "potassium_like.csv"
-FOUND = read(STORED)
+EVERYTHING = Stored.read(STORED)
+FOUND, TABLES = EVERYTHING.studies, tables(EVERYTHING)
 
 
 def known(found: CaseStudy) -> tuple[str, str]:
@@ -24,7 +29,14 @@ def known(found: CaseStudy) -> tuple[str, str]:
 
 @pytest.mark.parametrize("title", TABLES)
 def test_the_page_shows_the_stored_findings(title) -> None:
-    assert TABLES[title](FOUND) in PAGE
+    assert TABLES[title] in PAGE
+
+
+def test_a_page_gets_the_tables_that_are_stored() -> None:
+    """Cells that are wrong, and rows too many, are put right; what stands around them stays."""
+    wrong = PAGE.replace("\n| potassium |", "\n| nothing |\n| potassium |")
+    assert wrong != PAGE
+    assert renewed(wrong, TABLES) == PAGE
 
 
 def test_every_study_was_run_with_seeds_from_0_on() -> None:
@@ -75,3 +87,65 @@ def test_the_twin_holds_no_stay_of_the_real_table() -> None:
     real = courses(pd.read_csv(path))
     assert real
     assert not real & courses(twin)
+
+
+# --- experts who are known, and accuracies ----------------------------------------------------------------------------
+
+
+def checked(
+    truth: list[float], kappa: float, interval: list[float], gain: list[float], verdict: str
+) -> dict[str, object]:
+    """What a run of the check leaves, as far as it is read."""
+    return {
+        "number": 0,
+        "truth": {"weights": truth, "kappa": kappa, "gain": gain},
+        "outcomes": ["a", "b"],
+        "habit": {"intervals": [[-0.8, -0.2], [0.1, 0.2]], "kappa_interval": interval, "verdict": verdict},
+    }
+
+
+def test_checks_are_collected_as_far_as_they_are_done(tmp_path) -> None:
+    runs = [
+        checked([-0.5, 0.5], 0.0, [0.1, 1.0], [0.0, 0.1], "nothing beyond habit"),
+        checked([-0.5, 0.5], 2.0, [1.0, 3.0], [0.3, 0.1], "beyond habit"),
+        checked([-0.5, 0.15], 5.0, [1.0, 3.0], [0.1, 0.1], "beyond habit"),
+    ]
+    for number, run in enumerate(runs):
+        write_json(tmp_path / "check" / f"run_{number:03}.json", run)
+    found = collect_checks("potassium", tmp_path, quick=True)
+    found.write(tmp_path / "checks" / "potassium.json")
+    assert Checks.read(tmp_path / "checks" / "potassium.json") == found
+    assert found.outcomes == ("a", "b")
+    assert found.runs[1] == CheckedRun(
+        weights=(-0.5, 0.5),
+        intervals=((-0.8, -0.2), (0.1, 0.2)),
+        kappa=2.0,
+        kappa_interval=(1.0, 3.0),
+        matter=True,
+        verdict="beyond habit",
+    )
+    made = tables(Stored({}, Stored.read(tmp_path).checks, {}, None))["Experts who are known"]
+    # Two of three have preferences, 3 of their 4 weights are held; the last gain is less than two standard errors.
+    assert made.splitlines()[2] == "| potassium | 3, 2 | 3 of 4 (75 %) | 1 of 2 | 2 of 3 | 1 |"
+
+
+def test_accuracies_stand_beside_those_of_the_same_splits() -> None:
+    def one(method: str, seed: int, met: float) -> TableOutcome:
+        patients = {"train": 60, "validation": 20, "test": 20}
+        row = Row(method=method, memory=True, accuracy=met)
+        return TableOutcome(seed=seed, features=("a",), row=row, judged="x", patients=patients)
+
+    met = {"cirl": (0.8, 0.9), "mb_h": (0.7, 0.7), "dsfn": (0.85,)}
+    found = accuracies([one(name, seed, each) for name, row in met.items() for seed, each in enumerate(row)], True)
+    cirl, other, once = found.methods
+    # Two splits .8 and .9: variance .005; 1/2 and the 1/4 of patients that splits share.
+    assert cirl.accuracy == pytest.approx(0.85)
+    assert cirl.standard_error == pytest.approx((0.005 * (1 / 2 + 1 / 4)) ** 0.5)
+    assert other.behind is not None
+    assert other.behind.mean == pytest.approx(0.15)
+    assert other.behind.standard_error == pytest.approx((0.005 * 0.75) ** 0.5)
+    assert (cirl.behind, once.behind, once.standard_error) == (None, None, None)
+    made = tables(Stored({}, {}, {}, found))["Accuracy"].splitlines()
+    assert made[2] == "| CIRL | 2 | 85.0 ± 6.1 |  | 83.4 ± 0.17 |  |"
+    assert made[3].startswith("| MB(h)-IRL | 2 | 70.0 ± 0.0 | +15.0 (")
+    assert made[3].endswith("| 77.5 ± 0.15 | +5.9 |")
