@@ -144,7 +144,7 @@ def _simulated_habits(study: Study, found: Fit, simulated: Simulated) -> Simulat
     bare = PlanPool(found.pool.batch, found.pool.psi)
     without = sample_posterior(bare, study.signs, study.rng("weights"))
     return SimulatedHabits(
-        logits=habit_logits(expert.habit.logits, posterior.logits),
+        logits=habit_logits(expert.habit.logits, posterior.habit_draws),
         kappa=expert.kappa,
         without=WithoutHabits(_numbers(without.median), without.intervals, without.kappa_mean, without.kappa_interval),
     )
@@ -239,7 +239,7 @@ def judged(
             rate for rate in exchange_rates(phi, posterior.draws) if not {rate.one_more, rate.outcome} & set(unread)
         ),
         simulated_habits=None if simulated is None else _simulated_habits(study, found, simulated),
-        habits=found_habits(posterior.contexts, posterior.logits, found.pool.batch),
+        habits=found_habits(posterior.contexts, posterior.habit_draws, found.pool.batch),
         stop=found.loop.stop,
         identification=sentences.pinned(posterior, identified),
         sampler=recorded_sampler(names, posterior.sampler),

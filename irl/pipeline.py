@@ -99,9 +99,6 @@ class Fit:
     """What was foreseen of every judged decision from other patients' alone, where decisions were cross-fitted."""
     limit: FoundLimit | None = None
     """The limit that was found from the decisions, where one was sought; the feature map has it."""
-    repeated: tuple[PosteriorResult, ...] = ()
-    """The posterior of every repetition, where decisions were cross-fitted: :attr:`posterior` holds what they differ
-    in, and decisions are foreseen by the mean of what each says."""
 
     @property
     def weights(self) -> FloatArray:
@@ -176,15 +173,14 @@ def fit(study: Study) -> Fit:
     crosses, foreseen = cross_fits(study, fitted.model, agent), None
     if profile is not None:
         crosses = [at_limits_of_others(study, profile, cross) for cross in crosses]
-    repeated: tuple[PosteriorResult, ...] = ()
     with stage("weights") as report:
         how = (signs, config.posterior, study.rng("weights"), Contexts.of(train, config.habit), report)
         if crosses:
             pools = [plan_pool(cross.psi, cross.judged, *how) for cross in crosses]
             pool, draws = pools[0], config.posterior.draws
             first = sample_posterior(pool, signs, how[2], draws)
-            repeated = (first, *(further_posterior(each, signs, how[2], draws) for each in pools[1:]))
-            posterior = with_model_spread(first, repeated[1:], signs)
+            others = [further_posterior(each, signs, how[2], draws) for each in pools[1:]]
+            posterior = with_model_spread(first, others)
         else:
             posterior, pool = judged_preferences(agent.psi, train, *how)
         identified = _identified(study, agent, world, mu, loop, posterior)
@@ -213,7 +209,7 @@ def fit(study: Study) -> Fit:
         mu_expert=mu,
         loop=loop,
         mixture=closest_mixture(loop.mus, mu.mean),
-        posterior=with_model_spread(posterior, [one.posterior for one in members], signs),
+        posterior=with_model_spread(posterior, [one.posterior for one in members]),
         pool=pool,
         identified=identified,
         cloning=cloned.policy,
@@ -222,7 +218,6 @@ def fit(study: Study) -> Fit:
         choice=choice,
         quality=quality,
         foreseen=foreseen,
-        repeated=repeated,
         limit=limit,
     )
 

@@ -234,16 +234,15 @@ class Run:
         """Draws of weights, kappa and habits (``posterior.npz``), and how far they can be trusted (``result.json``)."""
         with self.whole("posterior.npz"):
             draws = _load_draws(self.folder / "posterior.npz")
-            # A run of an earlier version knew of no habits.
+            # A run of an earlier version knew of no habits, or not of how many worlds its draws are.
             contexts = Contexts.of(self.train, self.settings["fit"].get("habit", ()))
             none = np.zeros((len(draws["draws"]), 0, self.train.n_actions))
+            theta = draws.get("theta", draws["kappa_draws"][:, None] * draws["draws"])
+            signs, worlds = draws.get("signs", np.zeros(theta.shape[1])), int(draws.get("worlds", np.ones(1))[0])
             sampler = self.result.sampler
             r_hat, effective = (np.array([*each.values()]) for each in (sampler.r_hat, sampler.effective))
-            theta, report = (
-                draws["kappa_draws"][:, None] * draws["draws"],
-                SamplerReport(r_hat, effective, sampler.power),
-            )
-            return PosteriorResult(theta, draws.get("logits", none), contexts, report)
+            report = SamplerReport(r_hat, effective, sampler.power)
+            return PosteriorResult(theta, draws.get("logits", none), contexts, report, signs, worlds)
 
     def why(self, patient: str, step: int) -> Why:
         """Why a decision of a held-out patient was made.
@@ -335,22 +334,31 @@ class Run:
 
 
 def save_posterior(posterior: PosteriorResult, path: Path) -> None:
-    """Write ``draws [M, d]``, ``kappa_draws [M]`` and the habits' ``logits [M, C, A]``, all float32."""
-    arrays = {"draws": posterior.draws, "kappa_draws": posterior.kappa_draws, "logits": posterior.logits}
+    """Write ``draws [M, d]`` and ``kappa_draws [M]``, put apart as intervals have them; ``theta [M, d]`` and the logits
+    of habits ``[M, C, A]`` as each of the ``worlds [1]`` says them; and ``signs [d]``. All are float32.
+    """
+    arrays = {name: getattr(posterior, name) for name in (*_DRAWN, "signs")}
+    arrays["worlds"] = np.array([posterior.worlds])
     write_arrays(path, {name: values.astype(np.float32) for name, values in arrays.items()})
+
+
+_DRAWN = {"draws": 2, "kappa_draws": 1, "theta": 2, "logits": 3}
+"""Dimensions of what there is of every draw."""
 
 
 def _load_draws(path: Path) -> dict[str, FloatArray]:
     """What :func:`save_posterior` wrote, as float64; a ValueError that names the file where it does not hold that."""
     arrays: dict[str, npt.NDArray[Any]] = read_arrays(path)
     with loading(path, "a whole posterior"):
-        if not {"draws", "kappa_draws"} <= set(arrays):
+        each = {"theta", "signs", "worlds"}  # which earlier versions did not write
+        if not {"draws", "kappa_draws"} <= set(arrays) or 0 < len(each & set(arrays)) < len(each):
             raise ValueError(f"it lacks the draws; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-        for name, dimensions in {"draws": 2, "kappa_draws": 1, "logits": 3}.items():
+        for name, dimensions in {**_DRAWN, "signs": 1, "worlds": 1}.items():
             if name in arrays and (arrays[name].dtype.kind != "f" or arrays[name].ndim != dimensions):
                 raise ValueError(f"{name} must be floating-point numbers with {dimensions} dimensions")
-        if not len(arrays["draws"]) or len({len(values) for values in arrays.values()}) > 1:
-            raise ValueError(f"{', '.join(arrays)} differ in length, or there are none")
+        drawn = {name: values for name, values in arrays.items() if name in _DRAWN}
+        if not len(arrays["draws"]) or len({len(values) for values in drawn.values()}) > 1:
+            raise ValueError(f"{', '.join(drawn)} differ in length, or there are none")
         check_finite(arrays)
         if not (arrays["kappa_draws"] > 0).all():
             raise ValueError("a kappa is not positive")

@@ -218,7 +218,7 @@ def fitted(
 
 def said(posterior: PosteriorResult) -> dict[str, Any]:
     """Point estimates and 90 % intervals."""
-    ends = np.quantile(posterior.logits, TAILS[[0, 2]], axis=0)
+    ends = np.quantile(posterior.habit_draws, TAILS[[0, 2]], axis=0)
     return {
         "weights": posterior.median.tolist(),
         "intervals": [list(pair) for pair in posterior.intervals],

@@ -147,7 +147,6 @@ class FitConfig:
             cloning=replace(self.cloning, training=replace(self.cloning.training, epochs=4, patience=4)),
             posterior=replace(self.posterior, decisions=1500, plans=8, near_plans=2),
             rounds=10,
-            repeats=3,
             starts=100,
             quality=replace(self.quality, weights=min(self.quality.weights, 10)),
             histories=replace(HistoryTrainingConfig(), iterations=300),

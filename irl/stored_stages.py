@@ -93,6 +93,7 @@ class MemberPosterior:
             {
                 "theta": self.posterior.theta,
                 "logits": self.posterior.logits,
+                "signs": self.posterior.signs,
                 **{f"{_SAMPLER}{name}": np.asarray(value) for name, value in vars(self.posterior.sampler).items()},
                 "mu_expert": self.mu_expert,
                 "mu_recovered": self.mu_recovered,

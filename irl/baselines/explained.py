@@ -89,17 +89,10 @@ class Explanation:
 
 
 def log_chances(found: Fit, batch: Batch) -> FloatArray:
-    """``[N, T, A]`` log-probability of every action after every history, averaged over the posterior of a fit.
-
-    Where it was cross-fitted, the chances are the mean over the posteriors of all repetitions: the one that holds what
-    they differ in has draws between them, by which nobody decides.
-    """
-    config, each = HeldOutConfig(), []
-    for posterior in found.repeated or (found.posterior,):
-        pool = held_out_plans(lambda w, width: found.agent.psi(batch, w, width), posterior, batch, config)
-        each.append(averaged_log_chances(pool, posterior, config.draws))
-    mean: FloatArray = np.minimum(np.logaddexp.reduce(each, axis=0) - np.log(len(each)), 0.0)
-    return mean
+    """``[N, T, A]`` log-probability of every action after every history, averaged over the posterior of a fit."""
+    config = HeldOutConfig()
+    pool = held_out_plans(lambda w, width: found.agent.psi(batch, w, width), found.posterior, batch, config)
+    return averaged_log_chances(pool, found.posterior, config.draws)
 
 
 def dropped_networks(model: OutcomeModel, kind: str) -> tuple[int, int]:

@@ -5,12 +5,15 @@ The density is that of :mod:`irl.preferences.choice`; :mod:`irl.preferences.samp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import norm
+from scipy.stats import t as student_t
 
 from cirl_gym.data.batch import evenly_spaced_rows
 from cirl_gym.data.features import checked_signs, normalised
@@ -48,6 +51,9 @@ class SamplerReport:
 class PosteriorResult:
     """What the likelihood says of theta = kappa w and of habits, as draws; everything else follows from them.
 
+    Where they are of several worlds, what is foreseen follows from them as they are; what is said of weights, kappa and
+    habits from draws that are put as far apart as worlds err (``draws``, ``kappa_draws``, ``habit_draws``).
+
     Raises:
         ValueError: shapes do not match, a number is not finite, or a draw of theta is zero and has no direction.
     """
@@ -59,27 +65,59 @@ class PosteriorResult:
     contexts: Contexts
     """What habits depend on."""
     sampler: SamplerReport
+    signs: FloatArray
+    """``[d]`` of -1, 0 (free) and 1."""
+    worlds: int = 1
+    """How many the draws are of: as many of each, one world after the other."""
 
     def __post_init__(self) -> None:
         shape = (len(self.theta), self.contexts.size)
         if self.theta.ndim != 2 or not len(self.theta) or self.logits.ndim != 3 or self.logits.shape[:2] != shape:
             raise ValueError(f"PosteriorResult: theta must be [M, d], logits [M, {self.contexts.size}, A]")
+        if self.signs.shape != self.theta.shape[1:] or self.worlds < 1 or len(self.theta) % self.worlds:
+            raise ValueError("PosteriorResult: signs must be [d], and the draws as many of each world")
         if not np.isfinite(self.theta).all() or not np.isfinite(self.logits).all():
             raise ValueError("PosteriorResult: a draw is not finite")
-        if not (self.kappa_draws > 0).all():
+        if not (np.abs(self.theta).sum(axis=1) > 0).all():
             raise ValueError("PosteriorResult: a draw of theta is zero")
+
+    def _shifts(self, draws: FloatArray) -> FloatArray:
+        """By how much each of draws ``[M, ..]`` is put further from the middle of all, with its world's centre.
+
+        One world errs by sigma, and others, of patients drawn anew, err by as much around it. So R of them together are
+        expected to spread by (R - 1) / R of sigma; their middle is (R - 1) / R^2 of its square away from the first; and
+        of a few the spread itself is known roughly, which is what Student's t has wide tails for: with R - 1 degrees of
+        freedom, as intervals over imputations have it (Rubin, Multiple Imputation for Nonresponse in Surveys, 1987).
+        """
+        n = self.worlds
+        if n == 1:
+            return np.zeros_like(draws)
+        each = draws.reshape(n, len(draws) // n, *draws.shape[1:])
+        centres = each.mean(axis=1, keepdims=True)
+        tails = student_t.ppf(TAILS[2], n - 1) / norm.ppf(TAILS[2])
+        by = tails * math.sqrt(1 + (n - 1) / n**2) * n / (n - 1)
+        shifts = (by - 1) * (centres - centres.mean(axis=0))
+        return np.broadcast_to(shifts, each.shape).reshape(draws.shape)
 
     @cached_property
     def kappa_draws(self) -> FloatArray:
-        """``[M]`` draws of kappa."""
+        """``[M]`` draws of kappa, put apart by their logarithms."""
         sizes: FloatArray = np.abs(self.theta).sum(axis=1)
-        return sizes
+        return sizes * np.exp(self._shifts(np.log(sizes)))
 
     @cached_property
     def draws(self) -> FloatArray:
-        """``[M, d]`` draws of the weights, each of L1 norm 1."""
-        scaled: FloatArray = self.theta / self.kappa_draws[:, None]
+        """``[M, d]`` draws of the weights, each of L1 norm 1; put apart, those of known sign by their logarithms."""
+        w = self.theta / np.abs(self.theta).sum(axis=1, keepdims=True)
+        larger = np.exp(self._shifts(np.log(np.maximum(np.abs(w), _TINY))))
+        moved = np.where(self.signs != 0, w * larger, w + self._shifts(w))
+        scaled: FloatArray = moved / np.abs(moved).sum(axis=1, keepdims=True)
         return scaled
+
+    @cached_property
+    def habit_draws(self) -> FloatArray:
+        """``[M, C, A]`` draws of the habits' logits, put apart."""
+        return self.logits + self._shifts(self.logits)
 
     @cached_property
     def median(self) -> FloatArray:
@@ -122,7 +160,7 @@ class PosteriorResult:
     @property
     def kappa_mean(self) -> float:
         """Posterior mean of kappa."""
-        return float(self.kappa_draws.mean())
+        return float(np.abs(self.theta).sum(axis=1).mean())
 
     @property
     def habit(self) -> Habit | None:
@@ -133,6 +171,12 @@ class PosteriorResult:
         """At most so many draws, evenly spread over all: theta ``[m, d]`` and logits ``[m, C, A]``."""
         rows = evenly_spaced_rows(len(self.theta), most)
         return self.theta[rows], self.logits[rows]
+
+    def of_each(self, most: int) -> list[tuple[FloatArray, FloatArray]]:
+        """The same of every world."""
+        size = len(self.theta) // self.worlds
+        rows = evenly_spaced_rows(size, most)
+        return [(self.theta[i + rows], self.logits[i + rows]) for i in range(0, len(self.theta), size)]
 
 
 def sample_posterior(
@@ -158,7 +202,7 @@ def sample_posterior(
     every = chains.reshape(-1, density.n)
     drawn = density.drawn(every[evenly_spaced_rows(len(every), MOST)], rng)
     report = SamplerReport(*convergence(density.theta(chains)), density.power)
-    return PosteriorResult(*drawn, pool.contexts, report)
+    return PosteriorResult(*drawn, pool.contexts, report, checked_signs(signs))
 
 
 def further_posterior(
@@ -182,7 +226,8 @@ def normal_posterior(pool: PlanPool, signs: npt.ArrayLike, draws: int, rng: np.r
     density, peak, covariance = prepared(pool, signs)
     drawn = density.drawn(rng.multivariate_normal(peak, covariance, size=draws, method="cholesky"), rng)
     report = np.ones(pool.psi.shape[-1] + 1)
-    return PosteriorResult(*drawn, pool.contexts, SamplerReport(report, draws * report, density.power))
+    sampler = SamplerReport(report, draws * report, density.power)
+    return PosteriorResult(*drawn, pool.contexts, sampler, checked_signs(signs))
 
 
 def prepared(pool: PlanPool, signs: npt.ArrayLike) -> tuple[Density | Marginal, FloatArray, FloatArray]:
@@ -204,37 +249,22 @@ def _coordinates(pool: PlanPool) -> int:
     return int(pool.psi.shape[-1] + pool.contexts.size * (pool.batch.n_actions - 1))
 
 
-def with_model_spread(
-    posterior: PosteriorResult, members: Sequence[PosteriorResult], signs: npt.ArrayLike
-) -> PosteriorResult:
+def with_model_spread(posterior: PosteriorResult, members: Sequence[PosteriorResult]) -> PosteriorResult:
     """The posterior with the draws of all members of an ensemble together, a mixture with equal shares.
-
-    The posterior's own centre is in the middle, and the others lie around it with the model's error sigma. So R of them
-    together are expected to spread by (R - 1) / R of sigma, less than the error is: they are put apart by as much more.
-    A component of known sign is by the logarithm of its size.
 
     Args:
         posterior: under the ensemble's mean prediction, or in the world of the patients as they are.
         members: under the prediction of each outcome model, or in worlds of patients drawn anew; none: nothing changes.
-        signs: ``[d]`` of -1, 0 (free) and 1.
     """
     if not members:
         return posterior
-    every, known = [posterior, *members], np.asarray(signs) != 0
-    n = min(len(one.theta) for one in every)
-    theta, logits = (np.stack(drawn) for drawn in zip(*(one.thinned(n) for one in every), strict=True))
-    sizes = _apart(np.where(known, np.log(np.maximum(np.abs(theta), _TINY)), theta))
-    theta = np.concatenate(np.where(known, np.sign(theta) * np.exp(sizes), sizes))
-    logits = np.concatenate(_apart(logits))
+    every = [posterior, *members]
+    worlds = sum(one.worlds for one in every)
+    n = min(len(one.theta) // one.worlds for one in every)
+    theta, logits = zip(*(drawn for one in every for drawn in one.of_each(n)), strict=True)
     worst = SamplerReport(
         np.max([one.sampler.r_hat for one in every], axis=0),
         np.min([one.sampler.effective for one in every], axis=0),
         posterior.sampler.power,
     )
-    return PosteriorResult(theta, logits, posterior.contexts, worst)
-
-
-def _apart(draws: FloatArray) -> FloatArray:
-    """Draws of R members ``[R, n, ..]``, each member's mean R / (R - 1) times as far from the mean of all."""
-    centres = draws.mean(axis=1, keepdims=True)
-    return np.asarray(draws + (centres - centres.mean(axis=0)) / (len(draws) - 1))
+    return replace(posterior, theta=np.concatenate(theta), logits=np.concatenate(logits), sampler=worst, worlds=worlds)

@@ -26,13 +26,15 @@ def known_posterior(
     logits: FloatArray | None = None,
     contexts: Contexts = NO_CONTEXTS,
     power: float = 1.0,
+    signs: npt.ArrayLike | None = None,
 ) -> PosteriorResult:
-    """The posterior that has these draws of weights ``[M, d]``, kappa ``[M]`` and logits ``[M, C, A]``."""
+    """The posterior that has these draws of weights ``[M, d]``, kappa ``[M]`` and logits ``[M, C, A]``, signs free."""
     w, kappa = np.array(draws, dtype=np.float64), np.array(kappas, dtype=np.float64)
     theta = kappa[:, None] * w / np.abs(w).sum(axis=1, keepdims=True)
     ones = np.ones(w.shape[1] + 1)
     habits = np.zeros((len(w), contexts.size, 2)) if logits is None else logits
-    return PosteriorResult(theta, habits, contexts, SamplerReport(ones, 1000 * ones, power))
+    allowed = np.zeros(w.shape[1]) if signs is None else np.asarray(signs, dtype=np.float64)
+    return PosteriorResult(theta, habits, contexts, SamplerReport(ones, 1000 * ones, power), allowed)
 
 
 def drawn_pool(

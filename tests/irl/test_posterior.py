@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from posteriors import drawn_pool, known_posterior, posterior_like
-from scipy.stats import betaprime
+from scipy.stats import betaprime, norm
 from small_batches import batch_of
 
 from cirl_gym.data.habits import Contexts
@@ -254,7 +254,7 @@ class TestResult:
     def test_medians_lie_in_their_intervals_and_sizes_add_up(self, seed, draws, d):
         theta = np.random.default_rng(seed).standard_cauchy((draws, d))
         report = SamplerReport(np.ones(d + 1), np.ones(d + 1), 1.0)
-        result = PosteriorResult(theta, np.zeros((draws, 0, 2)), NO_CONTEXTS, report)
+        result = PosteriorResult(theta, np.zeros((draws, 0, 2)), NO_CONTEXTS, report, np.zeros(d))
         assert (result.low <= result.median).all()
         assert (result.median <= result.high).all()
         np.testing.assert_allclose(np.abs(result.draws).sum(axis=1), 1)
@@ -270,10 +270,13 @@ class TestResult:
             ({"logits": np.zeros((2, 0, 2))}, r"logits \[M, 0, A\]"),
             ({"theta": np.full((3, 2), np.nan)}, "a draw is not finite"),
             ({"theta": np.zeros((3, 2))}, "a draw of theta is zero"),
+            ({"signs": np.zeros(3)}, r"signs must be \[d\]"),
+            ({"worlds": 2}, "as many of each world"),
+            ({"worlds": 0}, "as many of each world"),
         ],
     )
     def test_bad_input(self, change, message):
-        values = {"theta": np.ones((3, 2)), "logits": np.zeros((3, 0, 2)), "contexts": NO_CONTEXTS}
+        values = {"theta": np.ones((3, 2)), "logits": np.zeros((3, 0, 2)), "contexts": NO_CONTEXTS, "signs": FREE}
         with pytest.raises(ValueError, match=message):
             PosteriorResult(**values | change, sampler=SamplerReport(np.ones(3), np.ones(3), 1.0))
 
@@ -287,37 +290,62 @@ def test_signs_must_fit(pool, signs, message):
 
 def test_members_of_an_ensemble_have_equal_shares():
     whole = posterior_like([-0.3, -0.7], 0.01, kappa=100)
-    assert with_model_spread(whole, [], FREE) is whole
-    alike = with_model_spread(whole, [whole] * 2, FREE)
+    assert with_model_spread(whole, []) is whole
+    alike = with_model_spread(whole, [whole] * 2)
     np.testing.assert_allclose([alike.low, alike.high], [whole.low, whole.high], atol=1e-3)
     np.testing.assert_allclose(alike.mean, whole.mean, atol=1e-9)
-    # Thirds around -.4, -.3 and -.2 are put half as far apart again: the 5 % point of all is the 15 % point of the one
-    # around -.45, 1.036 deviations below.
+    # Thirds around -.4, -.3 and -.2: of the 95 % points of Student's t of 2 degrees and of the normal 1.7752, times
+    # 3 / 2, times the root of 1 + 2 / 9, puts them 2.944 times as far apart. The 5 % point of all is the 15 % point of
+    # the one around -.5944, 1.036 deviations below.
     members = [posterior_like([-0.4, -0.6], 0.01, kappa=100), posterior_like([-0.2, -0.8], 0.01, kappa=100)]
     for ordered in (members, members[::-1]):
-        wider = with_model_spread(whole, ordered, FREE)
-        assert (wider.low[0], wider.high[0]) == pytest.approx((-0.46036, -0.13964), abs=0.001)
+        wider = with_model_spread(whole, ordered)
+        assert (wider.low[0], wider.high[0]) == pytest.approx((-0.60476, 0.00475), abs=0.001)
         assert wider.mean == pytest.approx(whole.mean, abs=1e-6)
-        assert len(wider.theta) == len(wider.logits) == 3 * 4000
+        assert len(wider.theta) == len(wider.logits) == len(wider.draws) == 3 * 4000
+        assert wider.theta[:, 0].min() > -50, "what is foreseen is by what each says"
+        assert wider.kappa_mean == pytest.approx(100)
     few = known_posterior(members[0].draws[:100], np.full(100, 100.0))
-    assert len(with_model_spread(whole, [few], FREE).theta) == 2 * 100, "as many of each"
+    assert len(with_model_spread(whole, [few]).theta) == 2 * 100, "as many of each"
+    every = with_model_spread(with_model_spread(few, [few, few]), [few])
+    assert (every.worlds, len(every.theta)) == (4, 4 * 100), "a mixture counts as so many worlds as it is of"
     bad = replace(few, sampler=SamplerReport(np.array([1.0, 1.3, 1.0]), np.array([500.0, 20.0, 500.0]), 0.3))
-    report = with_model_spread(whole, [bad], FREE).sampler
+    report = with_model_spread(whole, [bad]).sampler
     np.testing.assert_array_equal(report.r_hat, [1.0, 1.3, 1.0])
     np.testing.assert_array_equal(report.effective, [500.0, 20.0, 500.0])
     assert report.power == 1.0
 
 
-def test_members_are_put_apart_by_as_much_as_the_models_err():
-    # A centre and two members of error 1 spread by 2/3 on average; put apart they spread by 1, over many such threes.
-    rng = np.random.default_rng(0)
-    spreads = []
-    for _ in range(400):
-        centres = np.array([0.0, *rng.standard_normal(2)])
-        threes = [known_posterior(np.array([[1.0, 50.0 + c]] * 2) / (51.0 + c), np.full(2, 51.0 + c)) for c in centres]
-        spreads.append(with_model_spread(threes[0], threes[1:], FREE).theta[:, 1].var())
-    assert np.sqrt(np.mean(spreads)) == pytest.approx(1.0, abs=0.06)
-    # A known sign stays: sizes 1, 2 and 4 are a factor of 2 apart, and so one of 2^1.5 after it, around 2.
-    three = [known_posterior(np.array([[-size, 1.0]] * 2) / (1 + size), np.full(2, 1 + size)) for size in (1, 2, 4)]
-    apart = with_model_spread(three[0], three[1:], np.array([-1.0, 1.0])).theta
-    np.testing.assert_allclose(apart[::2], [[-(2**-0.5), 1.0], [-2.0, 1.0], [-(2**2.5), 1.0]])
+def test_members_are_put_apart_so_that_intervals_hold():
+    # A world errs by .01, members by as much around it, and decisions leave half of it open: intervals hold the truth.
+    rng, within = np.random.default_rng(0), 0.005 * norm.ppf((np.arange(40) + 0.5) / 40)
+    for worlds in (3, 4):
+        held = []
+        for _ in range(600):
+            middle = 0.01 * rng.standard_normal()
+            centres = np.array([middle, *(middle + 0.01 * rng.standard_normal(worlds - 1))])
+            shifts = 0.5 + centres[:, None] + 0.005 * rng.standard_normal() + within
+            each = [known_posterior(np.stack([1 - one, one], axis=1), np.exp(50 * one)) for one in shifts]
+            found = with_model_spread(each[0], each[1:])
+            low, high = found.kappa_interval
+            held.append([found.low[1] <= 0.5 <= found.high[1], low <= np.exp(25) <= high])
+        assert np.mean(held, axis=0) == pytest.approx([0.89, 0.89], abs=0.03)
+
+
+def test_habits_are_put_apart():
+    contexts, zero = Contexts(("ward",), (("A",),)), np.zeros((2, 1, 2))
+    each = [known_posterior(np.ones((2, 1)), np.ones(2), zero + logit, contexts) for logit in (1.0, 2.0, 3.0)]
+    found = with_model_spread(each[0], each[1:])
+    np.testing.assert_allclose(found.habit_draws[::2, 0, 0], [2 - 2.9439, 2, 2 + 2.9439], rtol=1e-4)
+    np.testing.assert_allclose(found.habit.logits, 2)
+
+
+def test_a_known_sign_stays_however_far_members_are_put_apart():
+    # Sizes 1 / 2, 2 / 3 and 4 / 5, and so their logarithms from -.69 to -.22, are 2.944 times as far apart.
+    signs, sizes = np.array([-1.0, 1.0]), np.array([1.0, 2.0, 4.0])
+    three = [known_posterior(np.array([[-size, 1.0]] * 2), np.full(2, 1 + size), signs=signs) for size in sizes]
+    found = with_model_spread(three[0], three[1:])
+    logs = np.log(np.stack([sizes, np.ones(3)], axis=1) / (1 + sizes[:, None]))
+    apart = np.exp(logs.mean(axis=0) + 2.94390 * (logs - logs.mean(axis=0))) * signs
+    np.testing.assert_allclose(found.draws[::2], apart / np.abs(apart).sum(axis=1, keepdims=True), rtol=1e-4)
+    np.testing.assert_allclose(found.theta[::2], [[-1, 1], [-2, 1], [-4, 1]])

@@ -448,7 +448,7 @@ def test_what_a_member_says_comes_back_to_the_last_bit(tmp_path):
     for contexts in (NO_CONTEXTS, Contexts(("ward", "shift"), (("A", "B"), ("day",)))):
         sampler = SamplerReport(1 + rng.random(4), 1000 * rng.random(4), 0.3)
         logits = rng.standard_normal((5, contexts.size, 2))
-        said = PosteriorResult(rng.standard_normal((5, 3)), logits, contexts, sampler)
+        said = PosteriorResult(rng.standard_normal((5, 3)), logits, contexts, sampler, np.zeros(3))
         found = MemberPosterior(*rng.standard_normal((2, 3)), said)
         found.save(path)
         again = MemberPosterior.load(path, contexts)
