@@ -72,11 +72,11 @@ _SEARCHED = 200
 
 
 def _foreseen(
-    study: Study, found: Fit, test: Batch, chances: FloatArray | None, rng: np.random.Generator
+    study: Study, found: Fit, test: Batch, rng: np.random.Generator
 ) -> tuple[Mapping[str, FloatArray], Batch, int]:
     """Log-chances of decisions by account: by cross-validation over patients where worlds are, else of the held out.
 
-    ``chances`` ``[N, T, A]`` are the experts' own. The decisions come with them, and the folds.
+    The decisions come with them, and the folds.
     """
     if found.foreseen is not None:
         return found.foreseen.chances, found.foreseen.judged, found.foreseen.folds
@@ -88,8 +88,6 @@ def _foreseen(
         "cloning": found.cloning.log_probabilities(judged),
         **simple_accounts(train, judged, found.posterior.contexts, rng),
     }
-    if chances is not None:
-        foreseen["expert"] = np.log(np.maximum(chances[: len(judged)], 1e-300))
     return foreseen, judged, 0
 
 
@@ -187,7 +185,10 @@ def judged(
     )
     recovered = found.agent.mu(found.weights, train.start, _SEARCHED)
     rng = study.rng("held-out decisions")
-    foreseen, decided, folds = _foreseen(study, found, test, chances, rng)
+    foreseen, decided, folds = _foreseen(study, found, test, rng)
+    if simulated is not None and chances is not None:
+        own = simulated.expert.probabilities(decided) if folds else chances[: len(decided)]
+        foreseen = {**foreseen, "expert": np.log(np.maximum(own, 1e-300))}
     likelihood = _scored(foreseen, decided, rng, folds)
     effects = measured_effects(study, found, table)
     unread = uninterpreted(effects, phi)

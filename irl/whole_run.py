@@ -101,6 +101,7 @@ def demo(config: DemoConfig, out: Path) -> Run:
             config.seed,
             shown,
             stored,
+            Batch.together((simulated.train, simulated.validation)) if config.fit.folds else None,
         )
         return _finished(run, study, simulated.test, asked, simulated.expert, simulated=simulated)
 

@@ -119,16 +119,17 @@ def fit_config(options: DemoOptions | ExplainOptions) -> FitConfig:
     Raises:
         ValueError: an option is out of its range, or two contradict each other.
     """
-    if isinstance(options, ExplainOptions):
-        from irl.settings import FOLDS, HABIT
+    from irl.settings import FOLDS, HABIT
 
+    if isinstance(options, ExplainOptions):
         asked = options.weighed
         config = _usual_fit(asked.gamma, options.quick, asked.forbid)
         config = replace(config, habit=habit_contexts(asked.habit, HABIT), folds=FOLDS)
     else:
         config = _usual_fit(options.gamma, options.quick, options.forbid)
         usual = () if options.expert_habit is None else ("previous",)
-        config = replace(config, habit=habit_contexts(options.habit, usual))
+        habit = habit_contexts(options.habit, usual)
+        config = replace(config, habit=habit, folds=FOLDS if habit else 0)  # the paper's model has neither
     for chosen in (options.outcome_model, options.policies, options.times):
         config = chosen.put_into(config)
     return config
