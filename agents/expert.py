@@ -29,13 +29,12 @@ from cirl_gym.outcome_models.training import Progress
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import N_ACTIONS, TumourParameters, TumourWorld
 
-EXPERT = SuccessorConfig(weights_per_history=1, hidden=(32, 32), gradient_steps=400, width=16)
-"""How experts are trained: for one preference a small network is enough, and trained twice as long it guides 16 plans
-as well as one of 64 units, trained half as long, guides 32. An expert whose plans fall short does not act as its
-weights say. Measured for (-.3, -.7) at gamma .99, where plans are hardest to find, beside a search of width 512: the
-greedy actions lose .00004 of value a decision and the chances of kappa = 100 are .009 to .012 off on average, bias .001
-or less (with 64 units and a width of 32, .00005 and .008; with 8, .00016 and .027), for less than half of the time. In
-the other five settings the chances are the same to four decimals."""
+EXPERT = SuccessorConfig(weights_per_history=1, hidden=(32, 32), gradient_steps=200, width=16)
+"""How experts are trained: for one preference a small network is enough, and trained longer it guides 16 plans as well
+as one of 64 units guides 32. An expert whose plans fall short does not act as its weights say. Measured for (-.3, -.7)
+at gamma .99, where plans are hardest to find, beside a search of width 512, in three trainings: the greedy actions lose
+.00006 of value a decision and the chances of kappa = 100 are .007 to .010 off on average, bias .0014 (with a width of
+12, .00007 and .010 to .014; with 8, .00014 and .016 to .021)."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 import os
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -42,7 +42,7 @@ from agents.policies.policy import (
     drawn_from_softmax,
     warn_of_lost_history,
 )
-from agents.successor.planning import Plans, Search, among_common, best_plan, open_actions, plan
+from agents.successor.planning import ActionValues, Plans, Search, among_common, best_plan, open_actions, plan
 from cirl_gym.data.batch import Batch, evenly_spaced_rows
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.data.habits import Habit
@@ -104,54 +104,76 @@ class StagedNetwork(nn.Module):
                     drawn = scale * rng.standard_normal(parameter.shape, dtype=np.float32)
                     parameter.copy_(torch.from_numpy(drawn))
 
+    def joined(self, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """What a stage reads, ``[n, S + d]``, of standardised states ``[n, S]`` and weights ``[n, d]``."""
+        # Weights of L1 norm 1 are about 1 / d each; the network takes them at the size of its other inputs.
+        return torch.cat([inputs, self.n_features * w], dim=1)
+
+    def outputs(self, average: torch.Tensor) -> torch.Tensor:
+        """What a stage has to put out ``[n, A d]`` for averages of phi ``[n, A, d]``, where differences are large."""
+        return _apart(average - _LEVEL, 1 / _DIFFERENCE).reshape(len(average), -1)
+
     def average(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """Average phi still to come, ``[n, A, d]``, for standardised states ``[n, S]`` and weights ``[n, d]``."""
-        # Weights of L1 norm 1 are about 1 / d each; the network takes them at the size of its other inputs.
+        out = self.stages[t](self.joined(inputs, w)).reshape(len(inputs), self.n_actions, self.n_features)
+        return _LEVEL + _apart(out, _DIFFERENCE)
+
+    def folded(self, t: int, mean: torch.Tensor, scale: torch.Tensor) -> FoldedStage:
+        """The values of a stage, of states as they are before ``mean [S]`` and ``scale [S]`` standardise them."""
         *hidden, last = self.stages[t].children()
+        size, shape, left = len(mean), (self.n_actions, self.n_features, -1), float(self.steps_left[t])
         assert isinstance(last, nn.Linear)
-        out = torch.cat([inputs, self.n_features * w], dim=1)
-        for layer in hidden:
-            out = layer(out)
-        # The last layer is scaled and not what comes out of it: one product, and far fewer numbers than a batch has.
-        out = nn.functional.linear(out, self._scaled(last.weight), _LEVEL + self._scaled(last.bias))
-        return out.reshape(len(out), self.n_actions, self.n_features)
-
-    def values(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        """Q(h, a; w) = w . psi, ``[n, P, A]``, for P standardised states a row ``[n, P, S]``, weights ``[n, d]``.
-
-        The weights of a row are folded into the first layer's bias and into the last layer, which then has A outputs
-        and not A d: where P is large that is far less work than psi.
-        """
-        *hidden, last = self.stages[t].children()
-        assert isinstance(last, nn.Linear)
-        n, plans, size = inputs.shape
-        by_outcome = self._scaled(last.weight).reshape(self.n_actions, self.n_features, -1).transpose(0, 1)
-        level = (_LEVEL + self._scaled(last.bias)).reshape(self.n_actions, self.n_features)
-        weights = w * float(self.steps_left[t])
-        out = inputs.reshape(n * plans, size)
-        if hidden:
-            first = hidden[0]
-            assert isinstance(first, nn.Linear)
-            out = nn.functional.linear(out, first.weight[:, :size])
-            out.reshape(n, plans, -1).add_(
-                nn.functional.linear(self.n_features * w, first.weight[:, size:], first.bias)[:, None]
-            )
-            for layer in hidden[1:]:
-                out = torch.relu_(out) if isinstance(layer, nn.ReLU) else layer(out)
-        else:
-            own = (self.n_features * w)[:, None].expand(n, plans, -1)
-            out = torch.cat([inputs, own], dim=2)
-        folded = (weights @ by_outcome.reshape(self.n_features, -1)).reshape(n, self.n_actions, -1)
-        return torch.baddbmm((weights @ level.T)[:, None], out.reshape(n, plans, -1), folded.transpose(1, 2))
-
-    def _scaled(self, parameter: torch.Tensor) -> torch.Tensor:
-        """Parameters of the last layer: the level that all actions share as it is, differences times _DIFFERENCE."""
-        by_action = parameter.reshape(self.n_actions, -1)
-        return torch.lerp(by_action.mean(dim=0, keepdim=True), by_action, _DIFFERENCE).reshape(parameter.shape)
+        weight, bias = hidden[0].parameters() if hidden else (torch.eye(last.in_features), torch.zeros(1))
+        of_states = weight[:, :size] / scale
+        return FoldedStage(
+            of_states,
+            weight[:, size:] * self.n_features,
+            bias - of_states @ mean,
+            hidden[1:],
+            _apart(last.weight.reshape(1, *shape), _DIFFERENCE)[0].transpose(0, 1) * left,
+            (_LEVEL + _apart(last.bias.reshape(1, *shape), _DIFFERENCE)).reshape(shape[:2]).T * left,
+        )
 
     def psi(self, t: int, inputs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """Successor features: discounted phi still to come, ``[n, A, d]``."""
         return self.average(t, inputs, w) * float(self.steps_left[t])
+
+
+def _apart(values: torch.Tensor, factor: float) -> torch.Tensor:
+    """Numbers of A actions ``[n, A, ..]``: their mean as it is, and ``factor`` times what they differ from it."""
+    return torch.lerp(values.mean(dim=1, keepdim=True), values, factor)
+
+
+class FoldedStage(NamedTuple):
+    """A stage that answers Q = w . psi and not psi, made ready for many states.
+
+    What standardises states is folded into the first layer; the weights of a row are folded into the first layer's bias
+    and into the last layer, which then has A outputs and not A d: where plans are many that is far less work than psi.
+    """
+
+    of_states: torch.Tensor
+    """``[H, S]`` the first layer, of raw states."""
+    of_weights: torch.Tensor
+    """``[H, d]`` the first layer, of weights."""
+    bias: torch.Tensor
+    """``[H]`` of the first layer."""
+    layers: list[nn.Module]
+    """What comes between the first layer and the last."""
+    by_outcome: torch.Tensor
+    """``[d, A, H]`` the last layer."""
+    level: torch.Tensor
+    """``[d, A]`` its bias."""
+
+    def __call__(self, states: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """Q(h, a; w) ``[n, P, A]`` for P raw states a row ``[n, P, S]`` and weights ``[n, d]``."""
+        (n, plans, size), (d, n_actions, _) = states.shape, self.by_outcome.shape
+        out = nn.functional.linear(states.reshape(-1, size), self.of_states)
+        out.reshape(n, plans, -1).add_(nn.functional.linear(w, self.of_weights, self.bias)[:, None])
+        for layer in self.layers:
+            out = torch.relu_(out) if isinstance(layer, nn.ReLU) else layer(out)
+        last = (w @ self.by_outcome.reshape(d, -1)).reshape(n, n_actions, -1)
+        # Values of an action stand next to each other: searches step along the plans.
+        return torch.baddbmm((w @ self.level)[..., None], last, out.reshape(n, plans, -1).mT).mT
 
 
 @dataclass(frozen=True)
@@ -168,14 +190,12 @@ class SuccessorConfig:
     """How many w are drawn for each history."""
     hidden: tuple[int, ...] = (64, 64)
     """Units of the hidden layers of each stage."""
-    gradient_steps: int = 200
+    gradient_steps: int = 120
     """Gradient steps per stage."""
     batch_size: int = 1024
     """Histories per gradient step where there are two actions; fewer where there are more, each of which learns."""
     learning_rate: float = 3e-3
     """Adam's, falling linearly to zero within each stage."""
-    advantage_weight: float = 5.0
-    """Differences between actions decide; they are this many times as heavy in the loss as the common level."""
     width: int = 32
     """Plans that go on in the beam search when acting (in training 1: the greedy policy is followed): so many for each
     first action where there are two. Where there are more, 2 ``width`` plans are shared evenly among them, but 2 at
@@ -185,7 +205,7 @@ class SuccessorConfig:
         counts = "episodes weights_per_history gradient_steps batch_size width"
         check_settings(self, counts, "at least 1", lambda value: value >= 1)
         check_settings(self, "hidden", "at least 1 each", lambda sizes: min(sizes, default=1) >= 1)
-        check_settings(self, "learning_rate advantage_weight", "positive and finite", lambda value: 0 < value < np.inf)
+        check_settings(self, "learning_rate", "positive and finite", lambda value: 0 < value < np.inf)
 
 
 def plans_each(width: int, n_actions: int) -> int:
@@ -254,12 +274,6 @@ class SuccessorAgent:
         """Standardised states, as the network takes them."""
         return torch.from_numpy((states - self.state_mean) / self.state_scale)
 
-    def values(self, t: int, states: Float32Array, w: FloatArray) -> Float32Array:
-        """Q(h_t, a; w) ``[n, P, A]`` as the network has it, for states ``[n, P, S]`` and weights ``[n, d]``."""
-        with torch.inference_mode():
-            found = self.network.values(t, self.inputs(states), torch.from_numpy(w.astype(np.float32)))
-        return np.asarray(found.numpy())
-
     def planned_psi(
         self, t: int | IntArray, states: Float32Array, w: FloatArray, width: int | None = None
     ) -> FloatArray:
@@ -294,8 +308,21 @@ class SuccessorAgent:
         pieces, begin = [slice(first, first + size) for first in range(0, len(states), size)], self.stage(times)
         return [plan(search, begin[piece], states[piece], w[piece]) for piece in pieces]
 
+    @torch.inference_mode()
+    def estimate(self) -> ActionValues:
+        """Q as the network has it, made ready to be asked of many plans."""
+        scaling = torch.from_numpy(self.state_mean), torch.from_numpy(self.state_scale)
+        stages = [self.network.folded(t, *scaling) for t in range(self.ahead)]
+
+        @torch.inference_mode()
+        def values(t: int, states: Float32Array, w: FloatArray) -> Float32Array:
+            found = stages[t](torch.from_numpy(states), torch.from_numpy(w.astype(np.float32)))
+            return np.asarray(found.numpy())
+
+        return values
+
     def _search(self, width: int) -> Search:
-        return Search(self.model, self.feature_map, self.values, self.ahead, self.gamma, width, self.seldom)
+        return Search(self.model, self.feature_map, self.estimate(), self.ahead, self.gamma, width, self.seldom)
 
     def open_actions(self, states: Float32Array) -> BoolArray | None:
         """``[.., A]`` which actions policies without mistakes choose from after states ``[.., S]``; None: from all."""

@@ -66,7 +66,7 @@ class _Step(NamedTuple):
     actions: IntArray
     """``[n, M, K]`` what is done."""
     gained: FloatArray
-    """``[n, M, K, d]`` what the step adds to psi."""
+    """``[d, n, M, K]`` what the step adds to psi."""
 
 
 class _Beam(NamedTuple):
@@ -156,8 +156,8 @@ def _best(search: Search, begin: IntArray, states: Float32Array, beam: _Beam, fi
         if n > known:
             beam = beam.joined(states[known:n], first[known:n])
         outcome, end = foresee(search.model, beam.flat, beam.actions.reshape(-1))
-        gained = beam.reach[..., None] * search.feature_map(outcome).reshape(*beam.reach.shape, -1)
-        score = beam.score + (gained.reshape(n, -1, w.shape[1]) @ w[:n, :, None]).reshape(beam.score.shape)
+        gained = beam.reach * search.feature_map(outcome).T.reshape(-1, *beam.reach.shape)
+        score = beam.score + np.einsum("nd,dnmk->nmk", w[:n], gained)
         steps.append(_Step(parents, beam.actions, gained))
         if step < search.horizon - 1:
             reach = beam.reach * (search.gamma * (1.0 - end.reshape(beam.reach.shape)))
@@ -173,47 +173,48 @@ def _further(search: Search, t: int, beam: _Beam, w: FloatArray) -> tuple[_Beam,
     """
     n, searches, plans = beam.score.shape
     values = search.estimate(t, beam.flat.reshape(n, -1, beam.flat.shape[1]), w)
-    n_actions = values.shape[-1]
-    promise = beam.reach[..., None] * values.reshape(*beam.score.shape, n_actions)
-    promise += beam.score[..., None]
+    # Plans stand next to each other, their ways to go on apart: NumPy is fast along axes that are long.
+    values = values.transpose(0, 2, 1).reshape(n, -1, searches, plans).transpose(0, 2, 1, 3)
+    promise = np.multiply(beam.reach[:, :, None], values, out=np.empty(values.shape))
+    promise += beam.score[:, :, None]
     allowed = open_actions(search.model, search.seldom, beam.flat)
     if allowed is not None:
-        promise = np.where(allowed.reshape(promise.shape), promise, -np.inf)
+        possible = allowed.reshape(*beam.score.shape, -1).transpose(0, 1, 3, 2)
+        promise = np.where(possible, promise, -np.inf)
     promise = promise.reshape(n * searches, -1)
     row: IntArray = np.arange(n * searches)[:, None]
-    chosen = _kept(promise, n_actions, search.width)
-    within, follow = np.divmod(chosen, n_actions)
+    chosen = _kept(promise, plans, search.width)
+    follow, within = np.divmod(chosen, plans)
     shape = (n, searches, chosen.shape[1])
     place = (within + row * plans).reshape(shape)
-    score = beam.score.reshape(-1)[place]
+    score = beam.score.take(place)
     if allowed is not None:
         score = np.where(np.isneginf(promise[row, chosen]).reshape(shape), -np.inf, score)
-    parents: IntArray = within.reshape(shape)
-    reach = beam.reach.reshape(-1)[place]
-    return _Beam(beam.flat[place.reshape(-1)], follow.reshape(shape), score, reach), parents
+    flat = beam.flat.take(place.reshape(-1), axis=0)
+    return _Beam(flat, follow.reshape(shape), score, beam.reach.take(place)), within.reshape(shape)
 
 
 def _along(steps: list[_Step], best: IntArray) -> Plans:
     """The plans that end at ``best`` ``[n, M]`` of the last step, walked back to the first."""
     place = best[..., None]
-    psi: FloatArray = np.zeros((*best.shape, steps[-1].gained.shape[-1]))
+    psi: FloatArray = np.zeros((len(steps[-1].gained), *best.shape))
     actions: IntArray = np.full((*best.shape, len(steps)), -1)
     for number, step in reversed(list(enumerate(steps))):
-        psi[: len(place)] += np.take_along_axis(step.gained, place[..., None], axis=2)[:, :, 0]
+        psi[:, : len(place)] += np.take_along_axis(step.gained, place[None], axis=3)[..., 0]
         actions[: len(place), :, number] = np.take_along_axis(step.actions, place, axis=2)[..., 0]
         if step.parents is not None:
             place = np.take_along_axis(step.parents, place[: len(step.parents)], axis=2)
-    return Plans(psi, actions)
+    return Plans(np.ascontiguousarray(psi.transpose(1, 2, 0)), actions)
 
 
-def _kept(promise: FloatArray, n_actions: int, width: int) -> IntArray:
-    """``[rows, width]`` columns of the plans that go on, of K plans' A ways to go on ``[rows, K A]``.
+def _kept(promise: FloatArray, plans: int, width: int) -> IntArray:
+    """``[rows, width]`` columns of the plans that go on, of K plans' A ways to go on ``[rows, A K]``.
 
     First comes the best way to go on from the first plan, which so follows the estimate's greedy policy to the end:
     of many promises the largest are those that promise too much, and a search that kept only them could end below the
     policy that it starts from. Then come the largest of the others.
     """
-    greedy: IntArray = promise[:, :n_actions].argmax(axis=1)[:, None]
+    greedy: IntArray = promise[:, ::plans].argmax(axis=1)[:, None] * plans
     others: IntArray
     if width == 1:
         return greedy

@@ -95,8 +95,8 @@ def taken(values: npt.NDArray[ScalarT], batch: Batch) -> npt.NDArray[ScalarT]:
 
 def one_hot(actions: IntArray, n_actions: int) -> Float32Array:
     """``[.., A]`` float32 for actions ``[..]``; an action of -1 (none yet) gives zeros."""
-    hot: Float32Array = (np.asarray(actions)[..., None] == np.arange(n_actions)).astype(np.float32)
-    return hot
+    # The last row, that of -1, is zero.
+    return np.eye(n_actions + 1, n_actions, dtype=np.float32).take(actions, axis=0)
 
 
 def sequence_inputs(scaler: Scaler, batch: Batch) -> Float32Array:
@@ -151,10 +151,14 @@ class Window:
 
     def advance(self, rows: Float32Array, actions: IntArray, obs: Float32Array) -> Float32Array:
         """Rows ``[.., S]`` after action ``[..]`` and observation ``[.., d]``; the oldest of each falls out."""
-        newest = one_hot(actions, self.n_actions)
-        older = np.concatenate([newest, rows[..., self.covariates :]], axis=-1)
-        parts = [obs, rows[..., : self.covariates - self.n_features], older[..., : self.size - self.covariates]]
-        return np.concatenate(parts, axis=-1, dtype=np.float32)
+        following = np.empty(rows.shape, dtype=np.float32)
+        observed, done = following[..., : self.covariates], following[..., self.covariates :]
+        observed[..., : self.n_features] = obs
+        observed[..., self.n_features :] = rows[..., : self.covariates - self.n_features]
+        if self.order > 1:
+            done[..., : self.n_actions] = one_hot(actions, self.n_actions)
+            done[..., self.n_actions :] = rows[..., self.covariates : self.size - self.n_actions]
+        return following
 
     def encode(self, batch: Batch) -> Float32Array:
         """Rows ``[N, T+1, S]`` of every history at once; zero past an episode's end."""

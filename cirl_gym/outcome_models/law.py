@@ -88,8 +88,9 @@ class LinearLaw:
 
     def of_action(self, rows: npt.NDArray[np.floating], actions: IntArray) -> FloatArray:
         """Next observation ``[n, d]`` under one action ``[n]`` each, for window rows ``[n, S]``."""
-        outcome: FloatArray = rows.astype(np.float64) @ self.coefficients
-        outcome += (self.effects + self.intercept)[actions]
+        # Rows stand next to each other: NumPy is fast along axes that are long.
+        outcome: FloatArray = (self.coefficients.T @ rows.astype(np.float64).T).T
+        outcome += (self.effects + self.intercept).T.take(actions, axis=1).T
         if self.terms is not None:
             newest = self.window.newest(rows).astype(np.float64)
             outcome += self.terms.bent(newest) + self.terms.moderated_by(newest, actions)

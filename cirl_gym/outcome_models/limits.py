@@ -53,7 +53,7 @@ def clipped_mean(expected: FloatArray, noise: FloatArray, floor: FloatArray, cei
     limited = np.flatnonzero(np.isfinite(floor) | np.isfinite(ceiling))
     if not len(limited):
         return expected
-    mean = expected.copy()
+    mean = expected.copy(order="K")
     for j in limited:
         # clip(x) = x + max(floor - x, 0) - max(x - ceiling, 0)
         if np.isfinite(floor[j]):

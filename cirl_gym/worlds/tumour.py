@@ -292,10 +292,23 @@ def end_probability(parameters: TumourParameters, expected: FloatArray) -> Float
     ``expected`` ``[n, 2]`` is the :func:`expected_outcome`.
     """
     scale = np.maximum(parameters.noise, 1e-12)
-    below = ndtr((parameters.limits - expected) / scale)
-    cured = ndtr(-expected[:, 0] / scale[0])
-    ended: FloatArray = 1.0 - np.maximum(below[:, 0] - cured, 0.0) * below[:, 1]
+    low, high, worse = (
+        _normal_law((line - outcome) / noise)
+        for line, outcome, noise in (
+            (0.0, expected[:, 0], scale[0]),
+            *zip(parameters.limits, expected.T, scale, strict=True),
+        )
+    )
+    ended: FloatArray = 1.0 - np.maximum(high - low, 0.0) * worse
     return ended
+
+
+def _normal_law(z: FloatArray) -> FloatArray:
+    """``[n]`` chance that a standard normal number is below z ``[n]``: 0 or 1 to the last bit beyond 9, and no work."""
+    chance = np.where(z > 0, 1.0, 0.0)
+    near = np.flatnonzero(np.abs(z) < 9.0)
+    chance[near] = ndtr(z[near])
+    return chance
 
 
 class TumourWorld:

@@ -104,7 +104,7 @@ class TestValues:
     def test_values_are_w_psi_of_the_network_for_any_number_of_plans(self, known):
         rng = np.random.default_rng(6)
         plans, w = rng.normal(size=(5, 7, 3)).astype(np.float32), rng.normal(size=(5, 2))
-        values = known.values(1, plans, w)
+        values = known.estimate()(1, plans, w)
         psi = known.network_psi(1, plans.reshape(35, 3), np.repeat(w, 7, axis=0)).reshape(5, 7, 3, 2)
         np.testing.assert_allclose(values, np.einsum("npad,nd->npa", psi, w), atol=1e-5)
 
@@ -262,7 +262,7 @@ def test_mu_of_a_part_is_corrected_by_what_the_network_says_of_all():
     rows = np.linspace(0, len(starts) - 1, 7).astype(int)
     psi = agent.network_psi(0, states, every)
     guessed = psi[np.arange(len(starts)), (psi @ w).argmax(axis=1)]
-    found = best_plan(Search(agent.model, PHI, agent.values, 4, 0.5, 4), 0, states[rows], every[rows])
+    found = best_plan(Search(agent.model, PHI, agent.estimate(), 4, 0.5, 4), 0, states[rows], every[rows])
     line = [np.polyfit(guessed[rows, k], found[:, k], 1) for k in range(2)]
     expected = [np.polyval(line[k], guessed[:, k].mean()) for k in range(2)]
     np.testing.assert_allclose(agent.mu(w, starts, searched=7), expected, atol=1e-5)
