@@ -1,17 +1,18 @@
 """Case studies with several seeds, what stands beside them, and the tables that docs/case-studies.md shows of all.
 
-    python benchmarks/case_studies.py [--meds DIR] [--seeds 3] [--check 20] [--splits 5] [--tables DIR]
+    python benchmarks/case_studies.py [--meds DIR] [--seeds 3] [--check 20] [--splits 5] [--seconds] [--tables DIR]
 
 Every study with every seed is a run of ``cirl case-study``; one whose findings are there is not repeated. With seed 0
 every variant is run too. ``--check`` asks of each study whether experts who are known would be recovered from its
-table, ``--splits`` how well all methods meet the decisions of antibiotics, ``--tables`` the study of antibiotics of
-tables that were made elsewhere. All of it is kept as it comes, in OUT/findings. Without any of these nothing is
-computed: the tables are those of docs/results/case_studies, whose files are like those of OUT/findings, and the page
-gets them.
+table, ``--splits`` how well all methods meet the decisions of antibiotics, ``--seconds`` how long a study takes, and
+``--tables`` the study of antibiotics of tables that were made elsewhere. All of it is kept as it comes, in
+OUT/findings. Without ``--meds`` and ``--tables`` nothing is computed: the tables are those of
+docs/results/case_studies, whose files are like those of OUT/findings, and the page gets them.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from case_study_tables import (
     HOSPITALS,
     OF_HOSPITALS,
     ORDER,
+    SECONDS,
     Checks,
     Stored,
     accuracies,
@@ -31,7 +33,7 @@ from case_study_tables import (
     tables,
 )
 
-from cirl_gym.files import read_json
+from cirl_gym.files import read_json, write_json
 from irl.benchmark.table_report import read_outcomes
 from irl.case_studies.check import CHECK, checked_run
 from irl.case_studies.findings import counts_of
@@ -61,6 +63,8 @@ class Options:
     """Of the accuracies."""
     tables: Path | None = None
     """Folder of tables of antibiotics every 12 h, icu_antibiotics_COHORT_demo_12h.csv."""
+    seconds: bool = False
+    """How long one run of each study takes, without --quick and by one process."""
     full: bool = False
     """Without --quick."""
     out: Path = Path("runs/case_studies")
@@ -90,14 +94,27 @@ def run_checks(asked: Options, name: str, findings: Path) -> None:
     path, out = findings / CHECKS / f"{name}.json", asked.out / f"{name}_{CHECK}"
     if path.is_file() and len(Checks.read(path).runs) >= asked.check:
         return
-    command(options_of(asked, name, 0, out, check=asked.check))
-    collect_checks(name, out, not asked.full).write(path)
+    try:
+        command(options_of(asked, name, 0, out, check=asked.check))
+    finally:  # whoever stops it has what was done until then
+        if list((out / CHECK).glob("run_*.json")):
+            collect_checks(name, out, not asked.full).write(path)
 
 
 def collect_checks(name: str, out: Path, quick: bool) -> Checks:
     """The runs that are done in a study's folder."""
     runs = [read_json(path) for path in sorted((out / CHECK).glob("run_*.json"))]
     return Checks(study=name, quick=quick, outcomes=runs[0]["outcomes"], runs=tuple(map(checked_run, runs)))
+
+
+def run_seconds(asked: Options, name: str, findings: Path) -> None:
+    """Processor seconds of a study as ``cirl case-study`` runs it."""
+    path = findings / SECONDS
+    known = read_json(path) if path.is_file() else {}
+    if name not in known:
+        out, began = asked.out / f"{name}_seconds", time.process_time()
+        command(CaseStudyOptions(name, meds=asked.meds, fresh=True, out=out))
+        write_json(path, known | {name: round(time.process_time() - began)})
 
 
 def run_cohorts(asked: Options, folder: Path, findings: Path) -> None:
@@ -148,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             run_seeds(asked, name, folder)
             if asked.check:
                 run_checks(asked, name, folder)
+            if asked.seconds:
+                run_seconds(asked, name, folder)
         if asked.splits:
             run_splits(asked, folder)
     if asked.tables is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cirl_gym.files import read_json
 from irl.benchmark.figures import mean_and_interval
 from irl.benchmark.paper import ICU_ACCURACIES
 from irl.benchmark.table import METHODS, TableOutcome
@@ -20,8 +21,8 @@ from irl.result.sentences import weights_mean_something
 ORDER = ("potassium", "transfusion", "insulin", "vasopressor", "antibiotics")
 HOSPITALS = {"mimic4": "MIMIC-IV", "eicu": "eICU"}
 """The tables of antibiotics every 12 h, by the name of their file."""
-CHECKS, OF_HOSPITALS, ACCURACY = "checks", "hospitals", "accuracy.json"
-"""Folders and a file beside the findings."""
+CHECKS, OF_HOSPITALS, ACCURACY, SECONDS = "checks", "hospitals", "accuracy.json", "seconds.json"
+"""Folders and files beside the findings."""
 SHORT = {"agrees": "as known", "contradicts": "against what is known", "open": "open", "nothing known": ""}
 
 Found = Mapping[str, list[CaseStudy]]
@@ -72,6 +73,8 @@ class Stored:
     hospitals: Found
     """By hospital, in the order of seeds."""
     accuracy: Accuracies | None
+    seconds: Mapping[str, int]
+    """By study, processor seconds of a run without ``--quick``."""
 
     @classmethod
     def read(cls, folder: Path) -> Stored:
@@ -82,12 +85,13 @@ class Stored:
             name: [CaseStudy.read(path) for path in sorted((folder / OF_HOSPITALS).glob(f"{name}_*.json"))]
             for name in HOSPITALS
         }
-        accuracy = folder / ACCURACY
+        accuracy, seconds = folder / ACCURACY, folder / SECONDS
         return cls(
             {name: found for name in ORDER if (found := _of(name, studies))},
             {name: checks[name] for name in ORDER if name in checks},
             {name: sorted(found, key=lambda one: one.seed) for name, found in hospitals.items() if found},
             Accuracies.read(accuracy) if accuracy.is_file() else None,
+            read_json(seconds) if seconds.is_file() else {},
         )
 
 
@@ -344,6 +348,12 @@ def accuracy(found: Accuracies) -> str:
     return table(head, rows)
 
 
+def seconds_of(found: Mapping[str, int]) -> str:
+    """How long one run takes."""
+    head = ("a run without --quick, one process", *(name for name in ORDER if name in found))
+    return table(head, [("processor minutes", *(f"{found[name] / 60:.1f}" for name in head[1:]))])
+
+
 def tables(found: Stored) -> dict[str, str]:
     """By title all of which something is stored."""
     made = {
@@ -362,6 +372,8 @@ def tables(found: Stored) -> dict[str, str]:
         made |= {"Two cohorts": hospitals(found.hospitals), "Effects in both": effects_of_both(found.hospitals)}
     if found.accuracy is not None:
         made["Accuracy"] = accuracy(found.accuracy)
+    if found.seconds:
+        made["Time"] = seconds_of(found.seconds)
     return made
 
 

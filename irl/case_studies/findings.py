@@ -24,8 +24,8 @@ _NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
 def counts_of(frame: pd.DataFrame, action: str, stays: int, cohort: int) -> Counts:
     """Numbers of stays, patients and decisions of a table; ``stays`` of the data set, and of its ``cohort``."""
-    taken = frame[action]
-    before = frame.groupby("stay")[action].shift(1)
+    taken = frame[action].astype("Int64")  # what is missing differs from nothing
+    before = taken.groupby(frame["stay"]).shift(1)
     return Counts(
         stays=stays,
         cohort=cohort,

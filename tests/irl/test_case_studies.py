@@ -16,7 +16,7 @@ from tiny_run import make_the_command_line_tiny
 
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.tables.measurements import ActionPlaces, IdCounts, PointCounts
-from irl.case_studies.findings import effect_finding, is_named, rates, says
+from irl.case_studies.findings import counts_of, effect_finding, is_named, rates, says
 from irl.case_studies.study import Study, changed, names, read_study
 from irl.case_studies.table import StudyTable, study_table
 from irl.commands.cli import main
@@ -317,6 +317,14 @@ def test_an_effect_that_differs_by_level_is_that_where_the_action_is_taken(tmp_p
     assert (found.effect, found.interval, found.level, found.says) == (1.0, (0.5, 1.5), (0, 5), "agrees")
     found = effect_finding(structs.replace(effect, by_level=()), study, frame)
     assert (found.effect, found.interval, found.level, found.says) == (0.2, (-0.5, 1.0), None, "open")
+
+
+@pytest.mark.parametrize("kind", ["Int64", "float64"])
+def test_a_first_decision_and_a_last_row_change_nothing(kind) -> None:
+    frame = pd.DataFrame({"stay": list("aaaabb"), "subject": list("xxxxxx"), "dose": [0, 1, 1, None, 1, None]})
+    found = counts_of(frame.astype({"dose": kind}), "dose", stays=5, cohort=3)
+    assert (found.decisions, found.taken, found.changes, found.rows) == (4, 3, 1, 6)
+    assert (found.stays, found.cohort, found.used, found.patients) == (5, 3, 2, 1)
 
 
 def test_rates_are_ratios_per_unit() -> None:

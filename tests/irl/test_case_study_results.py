@@ -124,7 +124,7 @@ def test_checks_are_collected_as_far_as_they_are_done(tmp_path) -> None:
         matter=True,
         verdict="beyond habit",
     )
-    made = tables(Stored({}, Stored.read(tmp_path).checks, {}, None))["Experts who are known"]
+    made = tables(Stored({}, Stored.read(tmp_path).checks, {}, None, {}))["Experts who are known"]
     # Two of three have preferences, 3 of their 4 weights are held; the last gain is less than two standard errors.
     assert made.splitlines()[2] == "| potassium | 3, 2 | 3 of 4 (75 %) | 1 of 2 | 2 of 3 | 1 |"
 
@@ -145,7 +145,7 @@ def test_accuracies_stand_beside_those_of_the_same_splits() -> None:
     assert other.behind.mean == pytest.approx(0.15)
     assert other.behind.standard_error == pytest.approx((0.005 * 0.75) ** 0.5)
     assert (cirl.behind, once.behind, once.standard_error) == (None, None, None)
-    made = tables(Stored({}, {}, {}, found))["Accuracy"].splitlines()
+    made = tables(Stored({}, {}, {}, found, {}))["Accuracy"].splitlines()
     assert made[2] == "| CIRL | 2 | 85.0 ± 6.1 |  | 83.4 ± 0.17 |  |"
     assert made[3].startswith("| MB(h)-IRL | 2 | 70.0 ± 0.0 | +15.0 (")
     assert made[3].endswith("| 77.5 ± 0.15 | +5.9 |")
