@@ -34,6 +34,7 @@ from case_study_tables import (
 )
 
 from cirl_gym.files import read_json, write_json
+from irl.benchmark.table import METHODS
 from irl.benchmark.table_report import read_outcomes
 from irl.case_studies.check import CHECK, checked_run
 from irl.case_studies.findings import counts_of
@@ -59,8 +60,8 @@ class Options:
     """So many simulated experts a study, of seed 0."""
     splits: int = 0
     """So many splits by patient of the table of antibiotics, for the accuracies of all methods."""
-    methods: tuple[str, ...] = ("cirl", "mb_h", "mb_x", "dsfn", "dsfn_h", "cloning", "boosting", "table", "majority")
-    """Of the accuracies."""
+    methods: tuple[str, ...] = tuple(name for name in METHODS if name not in ("avril", "iq_learn"))
+    """Of the accuracies; by default all but the slowest."""
     tables: Path | None = None
     """Folder of tables of antibiotics every 12 h, icu_antibiotics_COHORT_demo_12h.csv."""
     seconds: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,18 +39,19 @@ class Checks(Document, frozen=True, kw_only=True):
 
 
 class MethodAccuracy(Record, frozen=True, kw_only=True):
-    """How many actions a method meets, over splits."""
+    """How many actions a method meets, over splits; standard errors are those of Nadeau and Bengio."""
 
     method: str
     """A name of :data:`irl.benchmark.table.METHODS`."""
     splits: Some
     accuracy: Share
+    """Of its policy: what preferences alone ask for, where it has any."""
     standard_error: float | None
-    """Of Nadeau and Bengio; None with one split."""
+    """None with one split."""
     behind: Estimate | None
     """Accuracy of CIRL less its own, split by split; None: it is CIRL, or they share one split alone."""
-    behind_interval: Interval | None
-    """95 %."""
+    foreseen: Share | None
+    """Accuracy of the likeliest action by its chances, habits included; None: it gives no chances."""
 
 
 class Accuracies(Document, frozen=True, kw_only=True):
@@ -99,19 +100,22 @@ def _of(name: str, studies: Iterable[CaseStudy]) -> list[CaseStudy]:
     return sorted((one for one in studies if one.study == name), key=lambda one: one.seed)
 
 
-def accuracies(outcomes: Iterable[TableOutcome], quick: bool) -> Accuracies:
+def accuracies(outcomes: Sequence[TableOutcome], quick: bool) -> Accuracies:
     """Over splits, each method beside CIRL by the splits that both have."""
+    patients = outcomes[0].patients
     by_method: dict[str, dict[int, float]] = {}
-    patients: dict[str, int] = {}
+    foreseen: dict[str, list[float]] = {}
     for one in outcomes:
         assert one.row.accuracy is not None
         by_method.setdefault(one.method, {})[one.seed] = one.row.accuracy
-        patients = patients or one.patients
+        if one.row.scores is not None:
+            foreseen.setdefault(one.method, []).append(one.row.scores.accuracy.value)
     shared = patients["test"] / (patients["train"] + patients["validation"])
     found = []
     for method, own in by_method.items():
         known = mean_and_interval(list(own.values()), shared)
-        both = [] if method == "cirl" else [by_method["cirl"][seed] - own[seed] for seed in own]
+        cirl = {} if method == "cirl" else by_method["cirl"]
+        both = [cirl[seed] - own[seed] for seed in own if seed in cirl]
         behind = mean_and_interval(both, shared)
         found.append(
             MethodAccuracy(
@@ -120,7 +124,7 @@ def accuracies(outcomes: Iterable[TableOutcome], quick: bool) -> Accuracies:
                 accuracy=sum(own.values()) / len(own),
                 standard_error=None if known is None else known[0].standard_error,
                 behind=None if behind is None else behind[0],
-                behind_interval=None if behind is None else behind[1],
+                foreseen=None if method not in foreseen else sum(foreseen[method]) / len(foreseen[method]),
             )
         )
     return Accuracies(study="antibiotics", quick=quick, patients=patients, methods=tuple(found))
@@ -337,14 +341,16 @@ def accuracy(found: Accuracies) -> str:
         error = "" if one.standard_error is None else f" ± {100 * one.standard_error:.1f}"
         behind = ""
         if one.behind is not None:
-            ends = one.behind_interval or (0.0, 0.0)
-            behind = f"{100 * one.behind.mean:+.1f} ({100 * ends[0]:+.1f} to {100 * ends[1]:+.1f})"
+            behind = f"{100 * one.behind.mean:+.1f} ± {100 * one.behind.standard_error:.1f}"
+        foreseen = "" if one.foreseen is None else f"{100 * one.foreseen:.1f}"
         paper = ("", "")
         if its is not None:
             less = "" if one.method == "cirl" else f"{100 * (first - its[0]):+.1f}"
             paper = (f"{100 * its[0]:.1f} ± {100 * its[1]:.2f}", less)
-        rows.append((METHODS[one.method], str(one.splits), f"{100 * one.accuracy:.1f}{error}", behind, *paper))
-    head = ("method", "splits", "accuracy, %", "CIRL less it (95 % interval)", "the paper's, %", "CIRL less it there")
+        rows.append(
+            (METHODS[one.method], str(one.splits), f"{100 * one.accuracy:.1f}{error}", behind, *paper, foreseen)
+        )
+    head = ("method", "splits", "accuracy, %", "CIRL less it", "the paper's, %", "CIRL less it there", "with habits, %")
     return table(head, rows)
 
 
