@@ -356,8 +356,8 @@ def accuracy(found: Accuracies) -> str:
 
 def seconds_of(found: Mapping[str, int]) -> str:
     """How long one run takes."""
-    head = ("a run without --quick, one process", *(name for name in ORDER if name in found))
-    return table(head, [("processor minutes", *(f"{found[name] / 60:.1f}" for name in head[1:]))])
+    rows = [(name, f"{found[name] / 60:.1f}") for name in ORDER if name in found]
+    return table(("study", "processor minutes of one run, without `--quick`"), rows)
 
 
 def tables(found: Stored) -> dict[str, str]:
