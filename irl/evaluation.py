@@ -65,8 +65,9 @@ from irl.studies.consequences import consequences
 from irl.study import Study
 from irl.worlds import with_everyone
 
-_WATCHED = 25
-"""Held-out episodes on which the policy of every round is watched."""
+_WATCHED, _WATCHED_WIDTH = 25, 8
+"""Held-out episodes on which the policy of every round is watched, and the width of the search there: what a wider one
+finds changes few of some hundred decisions, and not how the rounds go."""
 _SEARCHED = 200
 """First observations from which plans are searched for mu of the recovered policy."""
 
@@ -296,7 +297,7 @@ def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[records.LoopRou
     rounds: list[records.LoopRound] = []
     before = None
     for entry, policy in zip(loop.rounds, loop.policies, strict=True):
-        chosen = _best_along(policy, watched)
+        chosen = _best_along(policy, watched, _WATCHED_WIDTH)
         changed = None if before is None else float((chosen != before)[watched.mask].mean())
         numbers = (entry.k, tuple(entry.w), tuple(entry.mu), entry.lambda_clipped, entry.margin, entry.seconds)
         rounds.append(records.LoopRound(*numbers, accuracy(chosen, watched), changed))
@@ -304,10 +305,10 @@ def recorded_rounds(loop: MaxMarginResult, test: Batch) -> tuple[records.LoopRou
     return tuple(rounds)
 
 
-def _best_along(policy: Policy, batch: Batch) -> IntArray:
-    """``[N, T]`` what a policy would do along histories, in one search where it searches for plans."""
+def _best_along(policy: Policy, batch: Batch, width: int | None = None) -> IntArray:
+    """``[N, T]`` what a policy would do along histories, by one search where it searches, ``width`` at most."""
     if isinstance(policy, SuccessorPolicy) and policy.habit is None:
-        return policy.best_along(batch)
+        return policy.best_along(batch, width and min(width, policy.agent.width))
     return act_along(policy, batch)
 
 

@@ -356,11 +356,14 @@ class SuccessorAgent:
         psi[:, episode, time] = found.reshape(-1, several, n_actions, d).transpose(1, 0, 2, 3)
         return psi if given.ndim == 2 else psi[0]
 
-    def q(self, batch: Batch, w: npt.ArrayLike) -> FloatArray:
-        """Q(h_t, a; w) = w . psi(h_t, a; w), ``[N, T, A]``; minus infinity where an action is forbidden."""
+    def q(self, batch: Batch, w: npt.ArrayLike, width: int | None = None) -> FloatArray:
+        """Q(h_t, a; w) = w . psi(h_t, a; w), ``[N, T, A]``; minus infinity where an action is forbidden.
+
+        ``width`` is that of the search, if not the agent's own.
+        """
         rules = rules_of(self.model)
         allowed = None if rules is None else rules.allowed_along(batch)[:, :-1]
-        return np.asarray(among_allowed(self.psi(batch, w) @ self.checked_weights(w), allowed))
+        return np.asarray(among_allowed(self.psi(batch, w, width) @ self.checked_weights(w), allowed))
 
     def policy(
         self, w: npt.ArrayLike, kappa: float | None = None, seed: int = 0, habit: Habit | None = None
@@ -581,12 +584,13 @@ class SuccessorPolicy(ScoringPolicy):
             scores = tempered(scores, self.kappa) + self.habit.after(previous, previous2)
         return scores, (states, times, previous)
 
-    def best_along(self, batch: Batch) -> IntArray:
+    def best_along(self, batch: Batch, width: int | None = None) -> IntArray:
         """Best action ``[N, T]`` after every history of a batch, zero on padding: without habits, for one preference.
 
-        What :func:`cirl_gym.data.rollout.act_along` finds step by step, by one search for all steps together.
+        What :func:`cirl_gym.data.rollout.act_along` finds step by step, by one search for all steps together, of
+        another ``width`` than the agent's if one is given.
         """
-        q = self.agent.q(batch, self.w)
+        q = self.agent.q(batch, self.w, width)
         possible = among_common(~np.isneginf(q), self.agent.seldom)
         return np.where(batch.mask, among_allowed(q, possible).argmax(axis=2), 0)
 

@@ -127,8 +127,10 @@ def foresee(model: OutcomeModel, states: Float32Array, actions: IntArray) -> tup
 
     They equal those of ``predict`` and ``end_probability`` up to the last bits.
     """
-    if isinstance(model, ForesightModel):
-        return model.foresee(states, actions)
+    # Not isinstance, which asks a Protocol for its members every time.
+    if (own := getattr(model, "foresee", None)) is not None:
+        answers: tuple[Float32Array, Float32Array] = own(states, actions)
+        return answers
     rows = np.arange(len(actions))
     return model.predict(states)[rows, actions], model.end_probability(states)[rows, actions]
 
