@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cirl_gym.data.outcomes import read_outcome
-from irl.case_studies.study import OPEN, Claim, Study
+from irl.case_studies.study import OPEN, Claim, StudyDesign
 from irl.report.decisions import ACCOUNTS
 from irl.result.case_study import CaseStudy, Counts, EffectFinding, Rate, Says, VariantFinding, WeightFinding
 from irl.result.codec import Interval
@@ -38,7 +38,7 @@ def counts_of(frame: pd.DataFrame, action: str, stays: int, cohort: int) -> Coun
     )
 
 
-def findings(study: Study, name: str, frame: pd.DataFrame, counts: Counts, run: Run, quick: bool) -> CaseStudy:
+def findings(study: StudyDesign, name: str, frame: pd.DataFrame, counts: Counts, run: Run, quick: bool) -> CaseStudy:
     """What a run on a study's table found.
 
     Args:
@@ -77,7 +77,7 @@ def findings(study: Study, name: str, frame: pd.DataFrame, counts: Counts, run: 
     )
 
 
-def varied(study: Study, name: str, found: CaseStudy) -> VariantFinding:
+def varied(study: StudyDesign, name: str, found: CaseStudy) -> VariantFinding:
     """The findings of a variant, in short."""
     why = next(one.why for one in study.variant if one.name == name)
     return VariantFinding(
@@ -102,7 +102,7 @@ def says(interval: Interval | None, sign: int | None) -> Says:
     return "agrees" if interval[0] * sign > 0 else "contradicts"
 
 
-def effect_finding(one: Effect, study: Study, frame: pd.DataFrame) -> EffectFinding:
+def effect_finding(one: Effect, study: StudyDesign, frame: pd.DataFrame) -> EffectFinding:
     """An effect beside what is known of it, where the action is usually taken."""
     claim = _claimed(study, one)
     sign = None if claim is None else 1 if " raises " in claim.says else -1 if " lowers " in claim.says else None
@@ -123,7 +123,7 @@ def effect_finding(one: Effect, study: Study, frame: pd.DataFrame) -> EffectFind
     )
 
 
-def _usual_level(one: Effect, study: Study, frame: pd.DataFrame) -> LevelEffect | None:
+def _usual_level(one: Effect, study: StudyDesign, frame: pd.DataFrame) -> LevelEffect | None:
     """The effect at the level at which the action is usually taken, the median; None where it does not depend on it."""
     (column, *_) = read_outcome(one.outcome, [each.name for each in study.covariate]).columns or ("",)
     if not one.by_level or column not in frame:
@@ -132,14 +132,14 @@ def _usual_level(one: Effect, study: Study, frame: pd.DataFrame) -> LevelEffect 
     return next((part for part in one.by_level if part.level[0] <= usual <= part.level[1]), None)
 
 
-def _claimed(study: Study, one: Effect) -> Claim | None:
+def _claimed(study: StudyDesign, one: Effect) -> Claim | None:
     """What was known of the effect: the run says it in its own words, of the same outcome."""
     if one.stated is None:
         return None
     return next((claim for claim in study.known.effects if claim.says == one.stated), None)
 
 
-def _weights(result: Result, preferences: Preferences, study: Study) -> tuple[WeightFinding, ...]:
+def _weights(result: Result, preferences: Preferences, study: StudyDesign) -> tuple[WeightFinding, ...]:
     unread = {**result.uninterpreted, **result.identified_set.not_identifiable}
     found = []
     for i, outcome in enumerate(result.features):

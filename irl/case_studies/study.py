@@ -169,7 +169,7 @@ class Variant(Part, frozen=True, kw_only=True):
     """Keys of the study's file in the place of which others stand, table by table."""
 
 
-class Study(Part, frozen=True, kw_only=True):
+class StudyDesign(Part, frozen=True, kw_only=True):
     """A whole study.
 
     Raises:
@@ -233,7 +233,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(one.name.removesuffix(".toml") for one in FOLDER.iterdir() if one.name.endswith(".toml")))
 
 
-def read_study(name: str, variant: str | None = None) -> Study:
+def read_study(name: str, variant: str | None = None) -> StudyDesign:
     """A study of this package by its name, or one of your own by the path of its TOML file; as it is, or a variant.
 
     Raises:
@@ -260,9 +260,9 @@ def read_study(name: str, variant: str | None = None) -> Study:
         return _study(changed(content, changes[variant]))
 
 
-def _study(content: Mapping[str, Any]) -> Study:
+def _study(content: Mapping[str, Any]) -> StudyDesign:
     try:
-        return msgspec.convert(content, Study)
+        return msgspec.convert(content, StudyDesign)
     except msgspec.ValidationError as error:
         raise ValueError(str(error).replace("`", "").replace("$.", "")) from error
 

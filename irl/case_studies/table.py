@@ -19,7 +19,7 @@ from cirl_gym.tables.meds import (
     running,
     starts_of,
 )
-from irl.case_studies.study import Study, span
+from irl.case_studies.study import StudyDesign, span
 
 _TICK = pd.Timedelta("1us")
 """The least time: an edge of a bin is so much before or after a reading of its own time."""
@@ -60,7 +60,7 @@ class StudyTable:
         return [stays, *(f"{count} {text}" for count, text in told if count), *dropped, *self.report.lines()]
 
 
-def study_table(study: Study, folder: Path) -> StudyTable:
+def study_table(study: StudyDesign, folder: Path) -> StudyTable:
     """The table of a study, of all parts of a MEDS data set; one part at a time is in memory.
 
     Raises:
@@ -106,7 +106,7 @@ class _PartTable:
     implausible: dict[str, tuple[int, int]]
 
 
-def _of_part(study: Study, path: Path) -> tuple[_PartTable, set[int]]:
+def _of_part(study: StudyDesign, path: Path) -> tuple[_PartTable, set[int]]:
     codes, items = re.compile(study.action.codes), [one.item for one in study.covariate]
     events = read_events(path, [number for one in items for number in one.items], codes)
     own = set(events["subject"])
@@ -124,7 +124,7 @@ def _of_part(study: Study, path: Path) -> tuple[_PartTable, set[int]]:
     return _PartTable(frame, report, len(everyone), len(stays), incomplete, endless, dropped), own
 
 
-def _cohort(study: Study, everyone: pd.DataFrame, stays: pd.DataFrame, acts: pd.DataFrame) -> pd.DataFrame:
+def _cohort(study: StudyDesign, everyone: pd.DataFrame, stays: pd.DataFrame, acts: pd.DataFrame) -> pd.DataFrame:
     """The stays of the cohort; a stay is as long as it was before a death ended it."""
     long = everyone["end"] - everyone["start"] >= span("cohort.least", study.cohort.least)
     if not study.cohort.acted:
@@ -134,7 +134,7 @@ def _cohort(study: Study, everyone: pd.DataFrame, stays: pd.DataFrame, acts: pd.
 
 
 def _decisions(
-    study: Study, stays: pd.DataFrame, readings: pd.DataFrame, acts: pd.DataFrame
+    study: StudyDesign, stays: pd.DataFrame, readings: pd.DataFrame, acts: pd.DataFrame
 ) -> tuple[pd.DataFrame, DecisionReport]:
     when, action = study.decisions, study.action
     points = _edges(study, stays) if when.at is None or when.bins else readings[readings["name"] == when.at]
@@ -155,7 +155,7 @@ def _decisions(
     return at_measurements(readings, taken, when.at, span("decisions.apart", when.apart), options)
 
 
-def _edges(study: Study, stays: pd.DataFrame) -> pd.DataFrame:
+def _edges(study: StudyDesign, stays: pd.DataFrame) -> pd.DataFrame:
     when = study.decisions
     lengths = (span("decisions.first", when.first), span("decisions.bins", when.bins or "0h"))
     edges = edges_of(stays, *lengths)

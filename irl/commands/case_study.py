@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cirl_gym.files import escaped, write_text
 from cirl_gym.tables.meds import OPEN_DATA
 from irl.case_studies.demo import FOLDER, fetch_demo
-from irl.case_studies.study import Study, read_study
+from irl.case_studies.study import StudyDesign, read_study
 from irl.case_studies.table import study_table
 from irl.commands.arguments import TableArguments, WeighedArguments
 from irl.commands.options import CaseStudyOptions, ExplainOptions
@@ -61,7 +61,7 @@ def command(options: CaseStudyOptions) -> CaseStudy:
     return found
 
 
-def _with_variants(found: CaseStudy, study: Study, options: CaseStudyOptions) -> CaseStudy:
+def _with_variants(found: CaseStudy, study: StudyDesign, options: CaseStudyOptions) -> CaseStudy:
     """The same study with other choices, each with a run of its own."""
     from msgspec import structs
 
@@ -75,7 +75,7 @@ def _with_variants(found: CaseStudy, study: Study, options: CaseStudyOptions) ->
     return structs.replace(found, variants=tuple(variants))
 
 
-def one_study(study: Study, options: CaseStudyOptions, folder: Path, check: int) -> CaseStudy:
+def one_study(study: StudyDesign, options: CaseStudyOptions, folder: Path, check: int) -> CaseStudy:
     """One study or variant of it: its table, and what the decisions in it traded off."""
     from irl.case_studies.findings import counts_of
 
@@ -88,7 +88,7 @@ def one_study(study: Study, options: CaseStudyOptions, folder: Path, check: int)
 
 
 def of_rows(
-    study: Study, options: CaseStudyOptions, frame: pd.DataFrame, counts: Counts, folder: Path, check: int = 0
+    study: StudyDesign, options: CaseStudyOptions, frame: pd.DataFrame, counts: Counts, folder: Path, check: int = 0
 ) -> CaseStudy:
     """What the decisions in a study's table traded off, by the road of ``cirl explain``.
 
@@ -130,7 +130,7 @@ def _told(number: int, found: CheckedRun) -> None:
     print(f"[check {number}] {held}, verdict {'right' if found.right else 'wrong'}", file=sys.stderr, flush=True)
 
 
-def explain_options(study: Study, options: CaseStudyOptions, folder: Path) -> ExplainOptions:
+def explain_options(study: StudyDesign, options: CaseStudyOptions, folder: Path) -> ExplainOptions:
     """What ``cirl explain`` is asked of the study's table."""
     columns = TableArguments(
         id="stay",

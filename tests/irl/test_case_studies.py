@@ -17,7 +17,7 @@ from tiny_run import make_the_command_line_tiny
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.tables.measurements import ActionPlaces, IdCounts, PointCounts
 from irl.case_studies.findings import counts_of, effect_finding, is_named, rates, says
-from irl.case_studies.study import Study, changed, names, read_study
+from irl.case_studies.study import StudyDesign, changed, names, read_study
 from irl.case_studies.table import StudyTable, study_table
 from irl.commands.cli import main
 from irl.result.case_study import CaseStudy, CheckedRun
@@ -405,5 +405,5 @@ def test_what_cannot_be_run_is_one_line(arguments, words, tmp_path, monkeypatch,
 
 
 def test_signs_that_are_known_are_read(tmp_path) -> None:
-    study: Study = read_study(own(tmp_path / "study.toml"))
+    study: StudyDesign = read_study(own(tmp_path / "study.toml"))
     assert study.signs == {"Below(level, 4)": -1}
