@@ -185,6 +185,8 @@ class TestLearning:
     def test_the_last_layer_is_where_the_error_is_least(self):
         rng = np.random.default_rng(0)
         stage = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
+        for parameter in stage.parameters():
+            parameter.data = torch.from_numpy(rng.normal(size=parameter.shape).astype(np.float32))
         read, noise = (torch.from_numpy(rng.normal(size=(60, n)).astype(np.float32)) for n in (3, 2))
         target = stage(read).detach() + noise
         _fit_last_layer(stage, read, target)
