@@ -141,7 +141,7 @@ def run_splits(asked: Options, findings: Path) -> None:
     assert asked.meds is not None
     study, out = read_study("antibiotics"), asked.out / "splits"
     options = options_of(asked, "antibiotics", 0, out)
-    (out).mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     study_table(study, asked.meds).frame.to_csv(out / TABLE, index=False)
     explained = explain_options(study, options, out)
     benchmark.command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,9 @@ from irl.checks.metrics import (
     HeldOutConfig,
     accuracy,
     agreement_over_time,
-    averaged_log_chances,
     ceiling,
     held_out_likelihood,
-    held_out_plans,
+    held_out_log_chances,
     majority,
     mean_and_error,
     repeat_last_action,
@@ -83,9 +83,8 @@ def _foreseen(
         return found.foreseen.chances, found.foreseen.judged, found.foreseen.folds
     config, train = HeldOutConfig(), study.train
     judged = judged_episodes(test, config.decisions)
-    pool = held_out_plans(lambda w, width: found.agent.psi(judged, w, width), found.posterior, judged, config)
     foreseen = {
-        "cirl": averaged_log_chances(pool, found.posterior, config.draws),
+        "cirl": held_out_log_chances(partial(found.agent.psi, judged), found.posterior, judged, config),
         "cloning": found.cloning.log_probabilities(judged),
         **simple_accounts(train, judged, found.posterior.contexts, rng),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcome_model import OutcomeModel
 from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.types import FloatArray, Policy
-from irl.checks.metrics import HeldOutConfig, averaged_log_chances, held_out_plans
+from irl.checks.metrics import HeldOutConfig, held_out_log_chances
 from irl.max_margin.loop import REASONS, Stop
 from irl.pipeline import Fit
 from irl.result.baselines import Row
@@ -90,9 +91,7 @@ class Explanation:
 
 def log_chances(found: Fit, batch: Batch) -> FloatArray:
     """``[N, T, A]`` log-probability of every action after every history, averaged over the posterior of a fit."""
-    config = HeldOutConfig()
-    pool = held_out_plans(lambda w, width: found.agent.psi(batch, w, width), found.posterior, batch, config)
-    return averaged_log_chances(pool, found.posterior, config.draws)
+    return held_out_log_chances(partial(found.agent.psi, batch), found.posterior, batch, HeldOutConfig())
 
 
 def dropped_networks(model: OutcomeModel, kind: str) -> tuple[int, int]:

@@ -175,10 +175,8 @@ def _solved(job: Job, made: Simulated, config: BenchmarkConfig, watch: Stages) -
         policy = LikeliestAction(found, made.train.features, made.train.action_names)
         return Solved(policy, Row(method="boosting", memory=True), found.log_probabilities)
     demo = config.demo_of(job.setting, job.seed)
-    fit, signs = (
-        settings_of(job.method, demo.fit).whole(made.parameters.horizon),
-        np.array(demo.signs, dtype=np.float64),
-    )
+    fit, signs = settings_of(job.method, demo.fit), np.array(demo.signs, dtype=np.float64)
+    fit = fit.whole(made.parameters.horizon)
     study = Study(made.train, made.validation, made.parameters.feature_map, signs, fit, job.seed, watch)
     return solve(job.method, study, config.dsfn)
 

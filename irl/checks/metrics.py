@@ -225,6 +225,11 @@ def held_out_plans(psi: Psi, posterior: PosteriorResult, batch: Batch, config: H
     return PlanPool(batch, psi(weights, config.width), posterior.contexts)
 
 
+def held_out_log_chances(psi: Psi, posterior: PosteriorResult, batch: Batch, config: HeldOutConfig) -> FloatArray:
+    """Log-probabilities ``[N, T, A]`` along held-out histories by plans searched there, mean over the posterior."""
+    return averaged_log_chances(held_out_plans(psi, posterior, batch, config), posterior, config.draws)
+
+
 def averaged_log_chances(pool: PlanPool, posterior: PosteriorResult, draws: int = 200) -> FloatArray:
     """Log-probabilities ``[N, T, A]`` of every action along a pool, chances averaged over posterior draws.
 

@@ -20,7 +20,7 @@ import numpy as np
 from agents.successor.agent import SuccessorAgent
 from cirl_gym.data.batch import Batch
 from cirl_gym.types import FloatArray
-from irl.checks.metrics import HeldOutConfig, averaged_log_chances, held_out_plans
+from irl.checks.metrics import HeldOutConfig, held_out_log_chances
 from irl.preferences.likelihood import per_decision, taken_log_probabilities
 from irl.preferences.posterior import PosteriorResult
 from irl.processes import all_done
@@ -79,8 +79,8 @@ def held_out_log_likelihood(solved: SolvedGamma, batch: Batch, width: int = Held
     a discount factor that leaves them more open would lose for its false confidence, not for its fit.
     """
     config = HeldOutConfig(width=width)
-    pool = held_out_plans(partial(solved.agent.psi, batch), solved.posterior, batch, config)
-    return taken_log_probabilities(averaged_log_chances(pool, solved.posterior, config.draws), batch)
+    chances = held_out_log_chances(partial(solved.agent.psi, batch), solved.posterior, batch, config)
+    return taken_log_probabilities(chances, batch)
 
 
 def compared(
