@@ -63,7 +63,7 @@ class AVRILConfig:
 
 
 @dataclass(frozen=True)
-class Terms:
+class ObjectiveTerms:
     """The three terms of the objective; ``[N, T]`` each, 0 on padding."""
 
     log_losses: Tensor
@@ -83,13 +83,13 @@ def temporal_differences(q: Tensor, histories: EpisodeTensors, gamma: float) -> 
 
 def terms(
     logits: Tensor, mean: Tensor, log_deviation: Tensor, histories: EpisodeTensors, gamma: float, beta: float
-) -> Terms:
+) -> ObjectiveTerms:
     """The terms for beta Q ``[N, T+1, A]`` and the posterior of the rewards of the actions taken ``[N, T]``."""
     differences, known = temporal_differences(logits / beta, histories, gamma)
     deviation = log_deviation.exp()
     divergences = 0.5 * (mean**2 + deviation**2 - 1) - log_deviation
     densities = -0.5 * ((differences - mean) / deviation) ** 2 - log_deviation - 0.5 * math.log(2 * math.pi)
-    return Terms(
+    return ObjectiveTerms(
         log_losses(logits, histories),
         divergences.masked_fill(~histories.mask, 0.0),
         densities.masked_fill(~known, 0.0),

@@ -100,7 +100,7 @@ def log_losses(logits: Tensor, histories: EpisodeTensors) -> Tensor:
     return surprise.masked_fill(~histories.mask, 0.0)
 
 
-class Start(NamedTuple):
+class TrainingStart(NamedTuple):
     """What a training begins with."""
 
     scaler: Scaler
@@ -133,7 +133,7 @@ class Start(NamedTuple):
 
 def begin(
     train: Batch, validation: Batch, gamma: float, config: CloningConfig, seed: int, rules: ActionRules | None
-) -> Start:
+) -> TrainingStart:
     """Check what is given, and fit the logistic regression.
 
     Raises:
@@ -147,4 +147,4 @@ def begin(
     scaler, device = Scaler.from_batch(train), config.training.device
     histories = [EpisodeTensors.of(scaler, batch, rules, device) for batch in (train, validation)]
     network, _ = begun(scaler, train, validation, config, seed)
-    return Start(scaler, network, *histories)
+    return TrainingStart(scaler, network, *histories)

@@ -33,14 +33,13 @@ from cirl_gym.data.rules import ActionRules
 from cirl_gym.files import write_arrays
 from cirl_gym.types import BoolArray, Float32Array, FloatArray, IntArray
 from irl.checks.metrics import ACCOUNTS, averaged_log_chances, simple_accounts
-from irl.preferences.likelihood import PlanPool
+from irl.preferences.likelihood import PlanPool, finite_logs
 from irl.preferences.posterior import further_posterior
 from irl.processes import all_done
 
 VALIDATION = 0.15
 """Share of the other patients by whom a fold's models are chosen, as in the split of a table."""
 
-_TINY = 1e-300
 FORESEEING = 25
 """Draws of each chain are enough to foresee decisions: chances are averaged over a few."""
 
@@ -87,7 +86,7 @@ class CrossFit:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class ForeseenDecisions:
     """Chances of every judged decision, each account learnt from other patients.
 
     Raises:
@@ -102,7 +101,7 @@ class Foreseen:
     def __post_init__(self) -> None:
         shape = (*self.judged.actions.shape, self.judged.n_actions)
         if set(self.chances) != set(ACCOUNTS) or any(logs.shape != shape for logs in self.chances.values()):
-            raise ValueError(f"Foreseen: log-probabilities {shape} of {', '.join(ACCOUNTS)} are needed")
+            raise ValueError(f"ForeseenDecisions: log-probabilities {shape} of {', '.join(ACCOUNTS)} are needed")
 
     def of(self, batch: Batch) -> Mapping[str, FloatArray] | None:
         """The same of some of the episodes, by their ids; None where one was not judged."""
@@ -188,7 +187,7 @@ def foresee_others(
     rng: np.random.Generator,
     rules: ActionRules | None,
     progress: Callable[[int, int], None] | None = None,
-) -> Foreseen:
+) -> ForeseenDecisions:
     """Foresee every judged decision by what was learnt from other patients.
 
     Chances by preferences are the mean over the repetitions; all other accounts are of the first one's parts.
@@ -218,8 +217,8 @@ def foresee_others(
         chances[inside] += np.exp(logs)
         for name, values in accounts.items():
             found[name][inside] = values
-    found["cirl"] = np.minimum(np.log(np.maximum(chances / len(crosses), _TINY)), 0.0)
-    return Foreseen(first.judged, found, len(first.agents))
+    found["cirl"] = np.minimum(finite_logs(chances / len(crosses)), 0.0)
+    return ForeseenDecisions(first.judged, found, len(first.agents))
 
 
 def _foreseen_part(

@@ -42,7 +42,7 @@ from irl.max_margin.loop import MaxMarginResult
 from irl.max_margin.mixture import Mixture
 from irl.pipeline import Fit, Simulated
 from irl.preferences.inference import judged_episodes
-from irl.preferences.likelihood import PlanPool
+from irl.preferences.likelihood import PlanPool, finite_logs
 from irl.preferences.posterior import SamplerReport, sample_posterior
 from irl.result import result as records
 from irl.result import sentences
@@ -188,7 +188,7 @@ def judged(
     foreseen, decided, folds = _foreseen(study, found, test, rng)
     if simulated is not None and chances is not None:
         own = simulated.expert.probabilities(decided) if folds else chances[: len(decided)]
-        foreseen = {**foreseen, "expert": np.log(np.maximum(own, 1e-300))}
+        foreseen = {**foreseen, "expert": finite_logs(own)}
     likelihood = _scored(foreseen, decided, rng, folds)
     effects = measured_effects(study, found, table)
     unread = uninterpreted(effects, phi)
@@ -244,7 +244,7 @@ def judged(
         stop=found.loop.stop,
         identification=sentences.pinned(posterior, identified),
         sampler=recorded_sampler(names, posterior.sampler),
-        episodes=records.Episodes(
+        episodes=records.EpisodeCounts(
             len(train), len(study.validation), len(test), followed.observed.length, followed.policies["cirl"].length
         ),
         members=tuple(

@@ -31,7 +31,7 @@ from cirl_gym.outcome_models.model import EnsembleModel
 from cirl_gym.types import FloatArray, Policy
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.checks.quality import quality_control
-from irl.cross_fitting import Foreseen, foresee_others
+from irl.cross_fitting import ForeseenDecisions, foresee_others
 from irl.limit_search import at_limits_of_others, with_limit
 from irl.max_margin.loop import FeatureExpectation, MaxMarginResult, expert_mu, max_margin, phi_along
 from irl.max_margin.mixture import Mixture, closest_mixture
@@ -95,7 +95,7 @@ class Fit:
     """The discount factors of which held-out decisions chose one, where it was not given."""
     quality: Quality | None = None
     """Whether planning in the world model keeps what it promises."""
-    foreseen: Foreseen | None = None
+    foreseen: ForeseenDecisions | None = None
     """What was foreseen of every judged decision from other patients' alone, where decisions were cross-fitted."""
     limit: FoundLimit | None = None
     """The limit that was found from the decisions, where one was sought; the feature map has it."""

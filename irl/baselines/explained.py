@@ -22,7 +22,7 @@ from irl.run import Run
 
 
 @dataclass(frozen=True)
-class Explanation:
+class RecoveredPreferences:
     """Weights, what they say of every decision, and the policy that they ask for."""
 
     kind: str
@@ -45,7 +45,7 @@ class Explanation:
     """Outcomes whose weights the run does not interpret."""
 
     @classmethod
-    def of_fit(cls, found: Fit, kind: str) -> Explanation:
+    def of_fit(cls, found: Fit, kind: str) -> RecoveredPreferences:
         """What the nine steps found just now."""
         posterior, loop = found.posterior, found.loop
         intervals = dict(zip(found.feature_map.features, posterior.intervals, strict=True))
@@ -53,7 +53,7 @@ class Explanation:
         return cls(kind, found.model.model, found.agent, acting, shown, intervals, len(loop.rounds), loop.stop)
 
     @classmethod
-    def of_run(cls, run: Run) -> Explanation:
+    def of_run(cls, run: Run) -> RecoveredPreferences:
         """What a finished run wrote into its folder.
 
         Raises:

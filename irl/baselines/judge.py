@@ -20,7 +20,7 @@ from cirl_gym.data.rules import ActionRules
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import Float32Array, FloatArray, Policy, World
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
-from irl.baselines.explained import Explanation
+from irl.baselines.explained import RecoveredPreferences
 from irl.checks.chances import judged_chances
 from irl.checks.metrics import (
     HeldOutConfig,
@@ -140,7 +140,7 @@ class FinishedRun:
     """Where feature expectations are compared."""
     truth: KnownExperts | None
     """None for a table."""
-    own: Explanation
+    own: RecoveredPreferences
     """What the run found itself."""
     own_scores: dict[str, ChanceScores]
     """How well its accounts foresee decisions, as it says itself (:class:`irl.result.result.HeldOutLikelihood`)."""
@@ -230,7 +230,7 @@ def load_finished(folder: Path) -> FinishedRun:
         )
         said = run.result.likelihood
         scores, folds = ({}, 0) if said is None else (said.scores, said.folds)
-        own = (Explanation.of_run(run), scores, folds)
+        own = (RecoveredPreferences.of_run(run), scores, folds)
         return FinishedRun(train, test, phi, signs, fit, rules, int(settings["seed"]), world, truth, *own, files)
 
 

@@ -27,7 +27,7 @@ from cirl_gym.data.rules import ActionRules, rules_for
 from cirl_gym.outcome_models.inputs import Kind
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.types import FloatArray, Policy
-from irl.baselines.explained import Explanation, log_chances, loop_note
+from irl.baselines.explained import RecoveredPreferences, log_chances, loop_note
 from irl.baselines.implied import implied_weights
 from irl.baselines.judge import FinishedRun
 from irl.checks.metrics import accuracy
@@ -198,7 +198,7 @@ PEERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 """Settings and training of the methods that learn a policy and a reward of its own from the batch alone, by name."""
 
 
-class Solved(NamedTuple):
+class FittedMethod(NamedTuple):
     """What a method makes of the episodes."""
 
     policy: Policy
@@ -230,7 +230,7 @@ def settings_of(method: str, config: FitConfig, dsfn: DSFNLoopConfig) -> dict[st
     return {"cloning": config.cloning.longer()} if method == "cloning" else {"fit": _fit_config(method, config)}
 
 
-def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> Solved:
+def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel | None = None) -> FittedMethod:
     """What one method makes of the same episodes.
 
     Args:
@@ -256,10 +256,10 @@ def solve(method: str, study: Study, dsfn: DSFNLoopConfig, oracle: OracleModel |
     return _explained(method, replace(study, config=_fit_config(method, study.config), model=model))
 
 
-def found_by_run(run: FinishedRun) -> Solved:
+def found_by_run(run: FinishedRun) -> FittedMethod:
     """The row of CIRL: what the run found itself, so that the table says of it what the run says."""
     row = structs.replace(run.own.row("cirl"), scores=run.own_scores.get("cirl"))
-    return Solved(run.own.policy, row, None)
+    return FittedMethod(run.own.policy, row, None)
 
 
 def _fit_config(method: str, config: FitConfig) -> FitConfig:
@@ -269,18 +269,18 @@ def _fit_config(method: str, config: FitConfig) -> FitConfig:
     return replace(config, model=kind, cloning=least)
 
 
-def _explained(method: str, study: Study) -> Solved:
+def _explained(method: str, study: Study) -> FittedMethod:
     """Steps 4 to 9 of the pipeline."""
     found = fit(study)
-    said = Explanation.of_fit(found, "simulator" if method == "oracle" else study.config.model)
-    return Solved(said.policy, said.row(method), partial(log_chances, found), found)
+    said = RecoveredPreferences.of_fit(found, "simulator" if method == "oracle" else study.config.model)
+    return FittedMethod(said.policy, said.row(method), partial(log_chances, found), found)
 
 
 def _dsfn_config(method: str, config: DSFNLoopConfig) -> DSFNLoopConfig:
     return replace(config, dsfn=config.dsfn.with_history()) if method == "dsfn_h" else config
 
 
-def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> Solved:
+def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> FittedMethod:
     """From the batch alone (Lee et al. 2019); an episode ends where watching ended, as in the pipeline."""
     horizon = study.config.length or study.train.horizon
     splits = (study.train.with_early_ends(horizon), study.validation.with_early_ends(horizon))
@@ -291,7 +291,7 @@ def _dsfn(method: str, study: Study, config: DSFNLoopConfig) -> Solved:
     policy, w = dsfn_answer(found)
     weights = None if w is None else tuple(w.tolist())
     row = Row(method=method, memory=method == "dsfn_h", weights=weights, note=dsfn_note(found))
-    return Solved(policy, row, None)
+    return FittedMethod(policy, row, None)
 
 
 def dsfn_answer(found: DSFNResult) -> tuple[Policy, FloatArray | None]:
@@ -316,16 +316,16 @@ def dsfn_note(found: DSFNResult) -> str:
     return "; ".join(told)
 
 
-def _cloning(study: Study) -> Solved:
+def _cloning(study: Study) -> FittedMethod:
     """Recurrent behaviour cloning: what the experts would do, not what they want."""
     rng, config = np.random.default_rng([study.seed, *b"cloning"]), study.config.cloning.longer()
     with study.stages.stage("behaviour cloning") as report:
         found = fit_cloning(study.train, study.validation, config, rng, report, rules=_rules(study))
     note = "" if found.accepted else "the network did not improve on a logistic regression, which acts alone"
-    return Solved(found.policy, Row(method="cloning", memory=True, note=note), found.policy.log_probabilities)
+    return FittedMethod(found.policy, Row(method="cloning", memory=True, note=note), found.policy.log_probabilities)
 
 
-def _peer(method: str, study: Study) -> Solved:
+def _peer(method: str, study: Study) -> FittedMethod:
     """AVRIL or IQ-Learn, with the network of behaviour cloning; nothing follows an episode's last action, as in mu."""
     train, validation = (
         replace(batch, terminated=np.ones_like(batch.terminated), truncated=np.zeros_like(batch.truncated))
@@ -339,7 +339,7 @@ def _peer(method: str, study: Study) -> Solved:
     note = f"weights are implied: a linear function of the outcomes explains {100 * explained:.0f} % of its own reward"
     weights = None if w is None else tuple(w.tolist())
     row = Row(method=method, memory=True, weights=weights, reward_explained=explained, note=note)
-    return Solved(found.policy, row, found.policy.log_probabilities)
+    return FittedMethod(found.policy, row, found.policy.log_probabilities)
 
 
 def _rules(study: Study) -> ActionRules | None:

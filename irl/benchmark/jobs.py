@@ -15,7 +15,7 @@ from cirl_gym.data.batch import Batch
 from cirl_gym.data.rollout import act_along
 from cirl_gym.types import FloatArray, Policy
 from irl.baselines.likeliest import LikeliestAction
-from irl.baselines.methods import Solved, solve
+from irl.baselines.methods import FittedMethod, solve
 from irl.benchmark.parts import (
     SETTINGS,
     BenchmarkConfig,
@@ -32,6 +32,7 @@ from irl.checks.metrics import HeldOutConfig, accuracy, ceiling, same_order, wei
 from irl.checks.predictors import HISTORY, Boosting
 from irl.pipeline import Simulated
 from irl.preferences.inference import judged_episodes
+from irl.preferences.likelihood import finite_logs
 from irl.result.baselines import METHODS as OF_A_RUN
 from irl.result.baselines import REFERENCES, Row
 from irl.result.codec import Document, Interval, NotNegative, Numbers, Share, require
@@ -121,13 +122,14 @@ class Job:
             *(OtherSimulator(name, SETTINGS[self.setting].gamma) for name in other_simulators(config.demo.parameters)),
         )
 
-    def is_done(self, benchmark: OfPaper) -> bool:
-        """Whether its outcome is there."""
-        return (benchmark.folder / f"{self.name}.json").is_file()
+    @property
+    def file(self) -> str:
+        """Its outcome."""
+        return f"{self.name}.json"
 
     def work(self, benchmark: OfPaper) -> None:
         """Write its outcome."""
-        outcome_of(self, benchmark).write(benchmark.folder / f"{self.name}.json")
+        outcome_of(self, benchmark).write(benchmark.folder / self.file)
 
 
 def outcome_of(job: Job, benchmark: OfPaper) -> Outcome:
@@ -165,15 +167,16 @@ def outcome_of(job: Job, benchmark: OfPaper) -> Outcome:
     )
 
 
-def _solved(job: Job, made: Simulated, config: BenchmarkConfig, watch: Stages) -> Solved:
+def _solved(job: Job, made: Simulated, config: BenchmarkConfig, watch: Stages) -> FittedMethod:
     """What the method makes of the episodes; all but the expert get these alone, and no way to a simulator."""
     if job.method == "expert":
-        return Solved(made.expert.optimal, Row(method="expert", model="simulator", memory=True), partial(_own, made))
+        row = Row(method="expert", model="simulator", memory=True)
+        return FittedMethod(made.expert.optimal, row, partial(_own, made))
     if job.method == "boosting":
         with watch.stage("gradient boosting"):
             found = Boosting.fit(made.train, job.seed, HISTORY)
         policy = LikeliestAction(found, made.train.features, made.train.action_names)
-        return Solved(policy, Row(method="boosting", memory=True), found.log_probabilities)
+        return FittedMethod(policy, Row(method="boosting", memory=True), found.log_probabilities)
     demo = config.demo_of(job.setting, job.seed)
     fit, signs = settings_of(job.method, demo.fit), np.array(demo.signs, dtype=np.float64)
     fit = fit.whole(made.parameters.horizon)
@@ -193,7 +196,7 @@ def seconds_of(method: str, watch: Stages) -> dict[str, float]:
 
 def _own(made: Simulated, batch: Batch) -> FloatArray:
     """Log-probabilities ``[N, T, A]`` that the expert acts by."""
-    return np.log(np.maximum(made.expert.probabilities(batch), 1e-300))
+    return finite_logs(made.expert.probabilities(batch))
 
 
 def _against_truth(row: Row, made: Simulated) -> dict[str, Any]:
@@ -206,7 +209,7 @@ def _against_truth(row: Row, made: Simulated) -> dict[str, Any]:
     }
 
 
-def _foreseen(solved: Solved, made: Simulated, seed: int) -> dict[str, Any]:
+def _foreseen(solved: FittedMethod, made: Simulated, seed: int) -> dict[str, Any]:
     """Held-out decisions that the policy meets, and how well its account foresees them if it has one."""
     met = accuracy(act_along(solved.policy, made.test), made.test)
     if solved.log_chances is None:

@@ -86,6 +86,10 @@ class Benchmark(Generic[C]):
     folder: Path
     config: C
 
+    def has(self, task: Task[C]) -> bool:
+        """Whether a task is done: whether the last of its files is there."""
+        return (self.folder / task.file).is_file()
+
 
 OfPaper: TypeAlias = Benchmark[BenchmarkConfig]
 """In the paper's six settings; that of a table is :data:`irl.benchmark.table.OfTable`."""
@@ -99,12 +103,13 @@ class Task(Protocol[C]):
         """Of its files, without their endings: a path within the folder."""
         ...
 
-    def is_done(self, benchmark: Benchmark[C]) -> bool:
-        """Whether its files are whole."""
+    @property
+    def file(self) -> str:
+        """The one that is written last, whole: a path within the folder."""
         ...
 
     def work(self, benchmark: Benchmark[C]) -> None:
-        """Do it and write the files, the one that says that it is done last."""
+        """Do it and write the files."""
         ...
 
 
@@ -120,17 +125,17 @@ class ExpertEpisodes:
         """Of its folder."""
         return f"parts/{self.setting}/{self.seed}"
 
-    def is_done(self, benchmark: OfPaper) -> bool:
-        """Whether expert, episodes and their seconds are there."""
-        folder = benchmark.folder / self.name
-        return all((folder / name).is_file() for name in ("expert.npz", "batch.npz", "seconds.json"))
+    @property
+    def file(self) -> str:
+        """Seconds, which are written behind expert and episodes."""
+        return f"{self.name}/seconds.json"
 
     def work(self, benchmark: OfPaper) -> None:
         """Steps 1 to 3 of the pipeline."""
         began = time.process_time()
         seconds = self._simulated(benchmark)[1]
         spent = {"stages": seconds, "processor": time.process_time() - began}
-        write_json(benchmark.folder / self.name / "seconds.json", spent)
+        write_json(benchmark.folder / self.file, spent)
 
     def read(self, benchmark: OfPaper) -> Simulated:
         """Expert and episodes, split as in every run."""
@@ -138,7 +143,7 @@ class ExpertEpisodes:
 
     def seconds(self, benchmark: OfPaper) -> tuple[dict[str, float], float]:
         """What its stages took, by name, and processor seconds of all."""
-        spent = read_json(benchmark.folder / self.name / "seconds.json")
+        spent = read_json(benchmark.folder / self.file)
         return spent["stages"], spent["processor"]
 
     def _simulated(self, benchmark: OfPaper) -> tuple[Simulated, dict[str, float]]:
@@ -173,13 +178,14 @@ class OtherSimulator:
         """Of its file."""
         return f"parts/elsewhere/{self.world.replace(' ', '_')}_{self.gamma:g}"
 
+    @property
+    def file(self) -> str:
+        """The agent."""
+        return f"{self.name}.npz"
+
     def parameters(self, benchmark: OfPaper) -> TumourParameters:
         """Of the simulator."""
         return other_simulators(benchmark.config.demo.parameters)[self.world]
-
-    def is_done(self, benchmark: OfPaper) -> bool:
-        """Whether the agent is there."""
-        return self._path(benchmark).is_file()
 
     def work(self, benchmark: OfPaper) -> None:
         """Train it on the other simulator, for weights of the signs that a doctor knows."""
@@ -187,14 +193,11 @@ class OtherSimulator:
         rng = np.random.default_rng([3, *self.name.encode()])
         world = OracleModel(parameters), parameters.feature_map, simulated_starts(parameters, rng), parameters.horizon
         problem = Problem(*world, self.gamma, uniform_weights(demo.signs))
-        fit_successor(problem, demo.fit.agent, rng).save(self._path(benchmark))
+        fit_successor(problem, demo.fit.agent, rng).save(benchmark.folder / self.file)
 
     def read(self, benchmark: OfPaper) -> SuccessorAgent:
         """The agent."""
-        return SuccessorAgent.load(self._path(benchmark), OracleModel(self.parameters(benchmark)))
-
-    def _path(self, benchmark: OfPaper) -> Path:
-        return benchmark.folder / f"{self.name}.npz"
+        return SuccessorAgent.load(benchmark.folder / self.file, OracleModel(self.parameters(benchmark)))
 
 
 @dataclass(frozen=True)
@@ -202,10 +205,7 @@ class ExactOptimum:
     """What nobody can exceed without noise: all plans of some patients are tried, for all settings at once."""
 
     name = "parts/optimum"
-
-    def is_done(self, benchmark: OfPaper) -> bool:
-        """Whether it is there."""
-        return (benchmark.folder / f"{self.name}.json").is_file()
+    file = f"{name}.json"
 
     def work(self, benchmark: OfPaper) -> None:
         """Try every plan."""
@@ -213,11 +213,11 @@ class ExactOptimum:
         criteria = [(setting.weights, setting.gamma) for setting in SETTINGS.values()]
         values = optimum(config.demo.parameters, config.exact_starts(), criteria).values
         found: dict[str, Any] = dict(zip(SETTINGS, values.mean(axis=0).tolist(), strict=True))
-        write_json(benchmark.folder / f"{self.name}.json", found)
+        write_json(benchmark.folder / self.file, found)
 
     def read(self, benchmark: OfPaper) -> dict[str, float]:
         """By setting, the largest mean discounted return of these patients."""
-        found: dict[str, float] = read_json(benchmark.folder / f"{self.name}.json")
+        found: dict[str, float] = read_json(benchmark.folder / self.file)
         return found
 
     def short(self, benchmark: OfPaper, setting: str, policy: Policy) -> float:

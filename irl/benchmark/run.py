@@ -40,7 +40,7 @@ def run(benchmark: OfPaper, jobs: Sequence[Job], workers: int, backend: Backend,
     Returns:
         By name of what is not done, why.
     """
-    missing = [job for job in jobs if not job.is_done(benchmark)]
+    missing = [job for job in jobs if not benchmark.has(job)]
     parts = list(dict.fromkeys(part for job in missing for part in job.needs(benchmark.config)))
     with engine(backend, workers):
         with watch.stage("experts and their episodes") as report:
@@ -57,7 +57,7 @@ def carry_out(tasks: Sequence[Task[C]], benchmark: Benchmark[C], report: Reporte
     failed: dict[str, str] = {}
     for task in tasks:  # of an earlier command that was killed
         (benchmark.folder / f"{task.name}.log").unlink(missing_ok=True)
-    while left := [task for task in tasks if task.name not in failed and not task.is_done(benchmark)]:
+    while left := [task for task in tasks if task.name not in failed and not benchmark.has(task)]:
         try:
             ended = Watched(len(left), report)(delayed(attempt)(task, benchmark) for task in left)
         except BrokenProcessPool as error:

@@ -130,13 +130,14 @@ class TableJob:
         """Of its file."""
         return f"jobs/{self.method}_{self.seed}"
 
-    def is_done(self, benchmark: OfTable) -> bool:
-        """Whether its outcome is there."""
-        return (benchmark.folder / f"{self.name}.json").is_file()
+    @property
+    def file(self) -> str:
+        """Its outcome."""
+        return f"{self.name}.json"
 
     def work(self, benchmark: OfTable) -> None:
         """Write its outcome."""
-        outcome_of(self, benchmark).write(benchmark.folder / f"{self.name}.json")
+        outcome_of(self, benchmark).write(benchmark.folder / self.file)
 
 
 def jobs_of(methods: Sequence[str], seeds: int) -> list[TableJob]:

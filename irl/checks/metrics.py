@@ -29,6 +29,7 @@ from irl.preferences.likelihood import (
     PlanPool,
     constant_chances,
     even_log_chances,
+    finite_logs,
     log_chances,
     per_decision,
     taken_log_probabilities,
@@ -40,7 +41,6 @@ RETURN_EPISODES = 500
 """Patients of a return."""
 ACCOUNTS = ("cirl", "habit", "last_action", "boosting", "cloning", "frequencies", "chance")
 """What foresees decisions, field by field of :class:`irl.result.result.HeldOutLikelihood`."""
-_TINY = 1e-300
 _AT_ONCE = 8
 """Draws of one matrix product: of more the values would not fit the processor's cache."""
 
@@ -247,7 +247,7 @@ def averaged_log_chances(pool: PlanPool, posterior: PosteriorResult, draws: int 
         best = np.moveaxis(values.reshape(*psi.shape[:-1], -1).max(axis=0), -1, 0).astype(np.float64)
         total += softmax(among_allowed(best, allowed) + logits[own][:, levels].sum(axis=2), axis=-1).sum(axis=0)
     chances[live] = total / len(theta)
-    return np.asarray(np.log(np.maximum(chances, _TINY)))
+    return finite_logs(chances)
 
 
 def habit_log_chances(train: Batch, batch: Batch, contexts: Contexts, rng: np.random.Generator) -> FloatArray:

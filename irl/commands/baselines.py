@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from msgspec import structs
 from rich.console import Console
@@ -23,7 +22,7 @@ from irl.checks.metrics import RETURN_EPISODES, accuracy
 from irl.checks.predictors import REFERENCES
 from irl.commands.options import BaselinesOptions
 from irl.commands.terminal import console
-from irl.preferences.likelihood import constant_chances, log_chances
+from irl.preferences.likelihood import constant_chances, finite_logs, log_chances
 from irl.processes import all_done, engine
 from irl.report.comparison import report_of_baselines
 from irl.report.terminal import show
@@ -38,8 +37,6 @@ from irl.study import Study
 BASELINES = "baselines.json"
 ROWS = "rows"
 """Folder of the finished rows, one file each."""
-TINY = 1e-300
-"""A chance that is not above it is taken for it."""
 
 
 def quick_fit(fit: FitConfig) -> FitConfig:
@@ -197,7 +194,7 @@ def _references(loaded: FinishedRun) -> list[Row]:
     """
     truth, rows = loaded.truth, []
     if truth is not None:
-        own = loaded.scores(lambda batch: np.log(np.maximum(truth.chances[: len(batch)], TINY)))
+        own = loaded.scores(lambda batch: finite_logs(truth.chances[: len(batch)]))
         rows.append(Row(method="expert", model="simulator", memory=True, scores=own, **loaded.measured(truth.expert)))
     for name, fitted in REFERENCES.items():
         predictor = fitted(loaded.train, loaded.seed)

@@ -95,7 +95,7 @@ def _of_table(options: BenchmarkOptions) -> dict[str, str]:
     benchmark = Benchmark(options.out.resolve(), of_all.quick() if options.quick else of_all)
     table.check_enough(first)
     _begin(benchmark)
-    missing = [job for job in table.jobs_of(methods, options.seeds) if not job.is_done(benchmark)]
+    missing = [job for job in table.jobs_of(methods, options.seeds) if not benchmark.has(job)]
     with stages(2, console=Console(stderr=True)) as watch, engine(options.backend, options.jobs):
         with watch.stage("splits by patient") as report_done:
             seeds = sorted({job.seed for job in missing})

@@ -122,6 +122,11 @@ def even_log_chances(batch: Batch) -> FloatArray:
     return np.where(batch.allowed, -np.log(batch.allowed.sum(axis=2, keepdims=True)), -np.inf)
 
 
+def finite_logs(values: npt.NDArray[np.floating]) -> FloatArray:
+    """Logarithms of chances or other sizes ``[..]``; of 0 that of the smallest float there nearly is."""
+    return np.asarray(np.log(np.maximum(values, 1e-300)))
+
+
 @dataclass(frozen=True)
 class PlanPool:
     """psi of J plans for every history and action of a batch, so that any weights can be judged at once.

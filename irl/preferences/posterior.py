@@ -20,12 +20,11 @@ from cirl_gym.data.features import checked_signs, normalised
 from cirl_gym.data.habits import Contexts, Habit
 from cirl_gym.types import FloatArray
 from irl.preferences.choice import Decisions, Density, patients_power
-from irl.preferences.likelihood import PlanPool
+from irl.preferences.likelihood import PlanPool, finite_logs
 from irl.preferences.marginal import Marginal
 from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, independent_chains
 
 TAILS = np.array([0.05, 0.5, 0.95])
-_TINY = 1e-300
 MOST = 4000
 """Draws of a posterior at most, evenly spread over all that were made."""
 
@@ -109,7 +108,7 @@ class PosteriorResult:
     def draws(self) -> FloatArray:
         """``[M, d]`` draws of the weights, each of L1 norm 1; put apart, those of known sign by their logarithms."""
         w = self.theta / np.abs(self.theta).sum(axis=1, keepdims=True)
-        larger = np.exp(self._shifts(np.log(np.maximum(np.abs(w), _TINY))))
+        larger = np.exp(self._shifts(finite_logs(np.abs(w))))
         moved = np.where(self.signs != 0, w * larger, w + self._shifts(w))
         scaled: FloatArray = moved / np.abs(moved).sum(axis=1, keepdims=True)
         return scaled

@@ -55,7 +55,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Definitions:
     """What is said under short headings: pairs of heading and text."""
 
     kind: ClassVar = "terms"
@@ -189,7 +189,9 @@ class Line:
     text: str
 
 
-Part: TypeAlias = "Table | Picture | Courses | Terms | Reasons | Sentences | Details | Chooser | Slider | Heading | str"
+Part: TypeAlias = (
+    "Table | Picture | Courses | Definitions | Reasons | Sentences | Details | Chooser | Slider | Heading | str"
+)
 Shown: TypeAlias = "Table | Line | str"
 
 
@@ -246,9 +248,9 @@ def typeset(text: str) -> str:
     return re.sub(r"(?<![\w.\-])-(?=\.?\d)|(?<=\de)-(?=\d)", MINUS, escaped(text))
 
 
-def explained(shows: str, read: str, cannot: str, between: tuple[tuple[str, str], ...] = ()) -> Terms:
+def explained(shows: str, read: str, cannot: str, between: tuple[tuple[str, str], ...] = ()) -> Definitions:
     """What a picture or table shows, how it is read, and what it cannot tell; ``between`` goes before the last."""
-    return Terms((("What it shows", shows), ("How to read it", read), *between, ("What it cannot tell", cannot)))
+    return Definitions((("What it shows", shows), ("How to read it", read), *between, ("What it cannot tell", cannot)))
 
 
 def percent(share: float) -> str:

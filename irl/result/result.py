@@ -140,7 +140,7 @@ class Member(Record, frozen=True):
     """``[d]`` that of the policy optimal for its weights, in its world."""
 
 
-class Episodes(Record, frozen=True):
+class EpisodeCounts(Record, frozen=True):
     """How many episodes each part of the data has, and how long they are."""
 
     train: int
@@ -463,7 +463,7 @@ class Result(Document, frozen=True, kw_only=True):
     identification: str
     """How far average outcomes and single decisions pin the weights down (:func:`irl.result.sentences.pinned`)."""
     sampler: Sampler
-    episodes: Episodes
+    episodes: EpisodeCounts
     members: tuple[Member, ...]
     """Of an ensemble of outcome models, what each says; empty for a single model."""
     windows: tuple[TimeWindow, ...] = ()

@@ -59,7 +59,7 @@ class Preferences:
             raise ValueError(f"{self.run}: draws must not be zero in every feature")
 
 
-class Difference(Record, frozen=True):
+class WeightDifference(Record, frozen=True):
     """One feature's weight in both runs, the medians of its draws on one scale, and a - b."""
 
     a: float
@@ -79,7 +79,7 @@ class Comparison(Document, frozen=True):
     verdict_a: str
     """What A says of its weights (:mod:`irl.result.sentences`)."""
     verdict_b: str
-    differences: dict[str, Difference]
+    differences: dict[str, WeightDifference]
     ranges: dict[str, Interval]
     """The range that each weight is per, raw units."""
     draws: tuple[int, int]
@@ -174,7 +174,7 @@ def compare(a: Preferences, b: Preferences, *, rescale: bool = False) -> Compari
     for i, name in enumerate(scale.features):
         low, high, above = _spread(ours[:, i], theirs[:, i])
         w, v = float(np.median(a.draws[:, i])), float(np.median(b.draws[:, i]))
-        differences[name] = Difference(w, v, w - v, (low, high), above)
+        differences[name] = WeightDifference(w, v, w - v, (low, high), above)
     unread = {
         name: "; ".join(
             f"{run}: {one.uninterpreted[name]}" for run, one in (("A", a), ("B", b)) if name in one.uninterpreted

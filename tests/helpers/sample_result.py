@@ -93,7 +93,7 @@ def sample_fields(d: int = 2) -> dict[str, Any]:
         "sampler": records.Sampler(
             True, dict.fromkeys((*features, "kappa"), 1.003), dict.fromkeys((*features, "kappa"), 812.0), 0.9
         ),
-        "episodes": records.Episodes(7000, 1500, 1500, 17.3, 16.9),
+        "episodes": records.EpisodeCounts(7000, 1500, 1500, 17.3, 16.9),
         "mu_recovered": mu + 0.03,
         "quality": records.Quality(20, 0.014, 0.0096, 0.0023, 0.0, 0.0019, 0.0008, 0.0018, 0.05),
         "allowed": records.AllowedActions(("treat when Above(x0, 3)", "wait when After(treat)"), 120000, 4321, 4000),

@@ -27,7 +27,7 @@ from cirl_gym.outcome_models.model import EnsembleModel, LearnedModel
 from cirl_gym.outcome_models.oracle import OracleModel
 from cirl_gym.worlds.tumour import TumourParameters, TumourWorld
 from irl.baselines import methods as baselines_methods
-from irl.baselines.explained import Explanation, dropped_networks
+from irl.baselines.explained import RecoveredPreferences, dropped_networks
 from irl.baselines.judge import (
     FinishedRun,
     Repeating,
@@ -502,7 +502,7 @@ class TestBadInput:
 
 
 def test_a_weight_that_the_run_does_not_interpret_is_named():
-    of = partial(Explanation, "ar", None, None, np.ones(2), np.ones(2), {}, 3, "converged")
+    of = partial(RecoveredPreferences, "ar", None, None, np.ones(2), np.ones(2), {}, 3, "converged")
     assert "not interpreted: the weight of x, y (the run says why)" in of(uninterpreted=("x", "y")).row("cirl").note
     assert "interpreted" not in of().row("cirl").note
 

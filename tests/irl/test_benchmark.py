@@ -162,7 +162,7 @@ class TestTheCommand:
         with pytest.raises(ValueError, match="holds no outcome"):
             benchmarked(tmp_path, "cloning")
         assert "nobody is there" in (tmp_path / "parts" / SETTING / "0.log").read_text()
-        assert ExactOptimum().is_done(Benchmark(tmp_path, TINY))
+        assert Benchmark(tmp_path, TINY).has(ExactOptimum())
 
     def test_the_report_is_remade_from_the_stored_outcomes_alone(self, whole, tmp_path, capsys):
         shutil.copytree(whole / "jobs", tmp_path / "jobs")
@@ -209,9 +209,7 @@ class Fatal:
     """A task whose process dies, as one does that has no memory left."""
 
     name = "parts/fatal"
-
-    def is_done(self, benchmark):
-        return False
+    file = "parts/fatal.json"
 
     def work(self, benchmark):
         os._exit(1)
@@ -228,7 +226,7 @@ class TestProcesses:
         with engine("loky", 2):
             failed = carry_out([Fatal(), ExactOptimum()], benchmark, lambda done, total: None)
         assert "process was killed" in failed["parts/fatal"]
-        assert ExactOptimum().is_done(benchmark) or "process was killed" in failed[ExactOptimum.name]
+        assert benchmark.has(ExactOptimum()) or "process was killed" in failed[ExactOptimum.name]
 
 
 class TestParts:

@@ -15,7 +15,7 @@ from agents.policies.cloning import CloningConfig
 from cirl_gym.data.batch import Batch
 from cirl_gym.files import read_arrays
 from irl.checks.metrics import ACCOUNTS
-from irl.cross_fitting import CrossFit, Foreseen, cross_fit, foresee_others, patient_folds
+from irl.cross_fitting import CrossFit, ForeseenDecisions, cross_fit, foresee_others, patient_folds
 from irl.preferences.likelihood import PlanPool
 
 HABITS = np.array([[0.5, -0.5], [1.2, -1.2], [-0.8, 0.8]])
@@ -107,7 +107,7 @@ def pool() -> PlanPool:
     return drawn_pool([-40.0, 30.0], habit=HABITS, patients=12, steps=5, seed=2)
 
 
-def foreseen_by_others(pool: PlanPool, told: list[tuple[int, int]] | None = None) -> tuple[CrossFit, Foreseen]:
+def foreseen_by_others(pool: PlanPool, told: list[tuple[int, int]] | None = None) -> tuple[CrossFit, ForeseenDecisions]:
     cross = cross_fit(pool.batch, pool.batch, 2, np.random.default_rng(0), lambda number, *_: World(number))
     brief = replace(CloningConfig().training, epochs=1)
     cloning = replace(CloningConfig(hidden=4), training=brief)
@@ -116,7 +116,7 @@ def foreseen_by_others(pool: PlanPool, told: list[tuple[int, int]] | None = None
 
 
 @pytest.fixture(scope="module")
-def found(pool) -> tuple[CrossFit, Foreseen]:
+def found(pool) -> tuple[CrossFit, ForeseenDecisions]:
     return foreseen_by_others(pool)
 
 
@@ -155,5 +155,5 @@ class TestForeseen:
     def test_every_account_is_needed_for_every_decision(self, pool, found):
         chances = dict(found[1].chances)
         for wrong in ({**chances, "cirl": chances["cirl"][:3]}, {"cirl": chances["cirl"]}):
-            with pytest.raises(ValueError, match="Foreseen: log-probabilities"):
-                Foreseen(pool.batch, wrong, 2)
+            with pytest.raises(ValueError, match="ForeseenDecisions: log-probabilities"):
+                ForeseenDecisions(pool.batch, wrong, 2)
