@@ -31,6 +31,9 @@ HABIT = (PREVIOUS, PREVIOUS2)
 """What habits of a table's experts depend on, unless something else is asked."""
 FEW_ACTIONS = 4
 """With more actions the last one alone is looked at: two would make hundreds of logits."""
+FARTHEST = 300
+"""Steps to the end of an episode that plans are searched for at most, unless somebody says how far a decision looks
+ahead: with 1,000 steps a run would take hours, and nobody plans so far."""
 FOLDS = 5
 """Parts of a table's patients (:attr:`FitConfig.folds`), unless something else is asked."""
 

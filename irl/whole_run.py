@@ -35,7 +35,7 @@ from irl.report.section import render
 from irl.report.why import most_shown
 from irl.result.result import installed_versions
 from irl.run import Run
-from irl.settings import FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfig
+from irl.settings import FARTHEST, FEW_ACTIONS, HABIT, DemoConfig, ExplainConfig, FitConfig
 from irl.stages import stages
 from irl.stored_stages import identity_of, remove, unfinished
 from irl.studies.why import shown_decisions, why
@@ -173,7 +173,8 @@ def study_of(config: ExplainConfig, train: Batch, validation: Batch, everyone: B
         everyone: episodes whose decisions are judged by cross-fitting over their patients.
 
     Raises:
-        ValueError: an outcome or an effect that is stated does not fit the episodes.
+        ValueError: an outcome or an effect that is stated does not fit the episodes, or these are too long to plan to
+            their ends.
     """
     names = weighed(config, train)
     feature_map, sought = outcomes_of(train, names)
@@ -181,11 +182,21 @@ def study_of(config: ExplainConfig, train: Batch, validation: Batch, everyone: B
     # A fold needs a few patients to be judged and a few to learn from.
     folds = min(config.fit.folds, len(set(everyone.groups)) // 3)
     how = replace(config.fit.whole(everyone.horizon), folds=folds if folds > 1 else 0)
+    check_plans(how, everyone.horizon)
     effects = stated_effects(config, feature_map, everyone)
     if config.enforce_effects:
         how = held_to(how, effects, train.features)
     seen = (train, validation, feature_map, signs, how, config.seed)
     return Study(*seen, everyone=everyone, effects=effects, sought=sought)
+
+
+def check_plans(config: FitConfig, steps: int) -> None:
+    """Raise ValueError where plans would have to be searched to the far ends of episodes of so many steps."""
+    if config.solver == "successor" and config.horizon is None and steps > FARTHEST:
+        raise ValueError(
+            f"episodes have up to {steps:,} steps, and plans to their ends would take hours: --horizon 20 looks 20 "
+            f"steps ahead at every decision, or --max-steps {FARTHEST} cuts what is longer"
+        )
 
 
 def outcomes_of(train: Batch, outcomes: Sequence[str]) -> tuple[FeatureMap, int | None]:

@@ -29,6 +29,8 @@ from irl.commands.cli import main
 from irl.commands.options import ExplainOptions
 from irl.explanation import GROUPS, Explanation
 from irl.report.plots import plot_radar, plot_weights
+from irl.settings import FitConfig
+from irl.whole_run import check_plans
 
 TWO = ("wbc", "lactate")
 ASKED = {"outcomes": list(TWO), "lower_is_better": "lactate", "seed": 1, "progress": False}
@@ -150,6 +152,15 @@ class TestData:
         with pytest.raises(ValueError, match=message) as refused:
             irl.explain(batch, **options)
         assert "--" not in str(refused.value)
+
+    def test_nobody_plans_to_the_ends_of_long_episodes_unasked(self, batch, monkeypatch):
+        most = batch.horizon - 1
+        monkeypatch.setattr("irl.whole_run.FARTHEST", most)
+        told = f"^episodes have up to {most + 1} steps, .*: horizon 20 looks 20 .*, or max_steps {most} cuts"
+        with pytest.raises(ValueError, match=told):
+            irl.explain(batch, **ASKED)
+        check_plans(FitConfig(), most)
+        check_plans(FitConfig(horizon=20), most + 1)
 
     def test_it_takes_the_options_of_the_command_with_their_defaults(self):
         own = inspect.signature(irl.explain).parameters
