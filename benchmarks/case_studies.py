@@ -29,9 +29,9 @@ from case_study_tables import (
     Checks,
     Stored,
     accuracies,
-    renewed,
     tables,
 )
+from markdown_tables import renewed
 
 from cirl_gym.files import read_json, write_json
 from irl.benchmark.table import METHODS

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from markdown_tables import table
 
 from cirl_gym.files import read_json
 from irl.benchmark.figures import mean_and_interval
@@ -140,12 +141,6 @@ def number(value: float, digits: int = 3) -> str:
 
 def span(interval: Interval | None) -> str:
     return "" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [list(head), *(list(row) for row in rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def counts(found: Found) -> str:
@@ -381,12 +376,3 @@ def tables(found: Stored) -> dict[str, str]:
     if found.seconds:
         made["Time"] = seconds_of(found.seconds)
     return made
-
-
-def renewed(page: str, made: Mapping[str, str]) -> str:
-    """The page with every table made anew, where one with the same head stands."""
-    for one in made.values():
-        new = one + "\n"
-        head = re.escape(new.splitlines()[0])
-        page = re.sub(rf"^{head}\n(?:\|.*\n)*", lambda _, new=new: new, page, flags=re.MULTILINE)
-    return page

@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from case_studies import STORED, collect_checks
-from case_study_tables import ORDER, Checks, Stored, accuracies, renewed, tables
+from case_study_tables import ORDER, Checks, Stored, accuracies, tables
+from markdown_tables import renewed
 from small_tables import ICU_DATA
 
 from cirl_gym.files import write_json
