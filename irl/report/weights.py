@@ -198,7 +198,7 @@ def _weights(result: Result) -> Section:
             f" Kappa, how strictly the experts took the better action (0: at random), is {result.kappa.mean:.4g} "
             f"(90\N{NO-BREAK SPACE}% interval {low:.4g} to {high:.4g})."
         )
-        if result.likelihood.folds:
+        if result.likelihood is not None and result.likelihood.folds:
             says += " It may well be larger: what few patients leave open of the world makes experts look less strict."
     interpreted = {name: i for i, name in enumerate(result.features) if name not in result.uninterpreted}
     readings = {
