@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from agents.policies.policy import Memory, ScoringPolicy, drawn_with
-from agents.successor.agent import Source, StagedNetwork, SuccessorAgent, SuccessorConfig
+from agents.successor.agent import Source, SuccessorAgent, SuccessorConfig
+from agents.successor.network import StagedNetwork
 from cirl_gym.data.batch import Batch, seldom_taken
 from cirl_gym.data.features import FeatureMap, checked_signs, draw_weights
 from cirl_gym.data.outcome_model import CounterfactualWorld, OutcomeModel

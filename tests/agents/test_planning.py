@@ -9,7 +9,7 @@ import pytest
 import torch
 from known_model import PHI, KnownModel, best_plans, every_plan, plain_state, states, value_of_plan, weights
 
-from agents.successor.agent import StagedNetwork
+from agents.successor.network import StagedNetwork
 from agents.successor.planning import Search, best_plan, plan
 from cirl_gym.data.features import FeatureMap
 from cirl_gym.outcome_models.known import knowing

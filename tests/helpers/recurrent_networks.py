@@ -26,7 +26,8 @@ from agents.drqn.policy import RecurrentQPolicy
 from agents.dsfn import DSFNPolicy, WarmStartNetwork, transitions
 from agents.policies.cloning import CloningConfig, CloningNetwork, CloningPolicy
 from agents.ppo import RecurrentPPOConfig, train_recurrent_ppo
-from agents.successor.agent import StagedNetwork, SuccessorAgent
+from agents.successor.agent import SuccessorAgent
+from agents.successor.network import StagedNetwork
 from agents.successor.training import Problem, uniform_weights
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.features import FeatureMap
