@@ -46,8 +46,10 @@ from irl.preferences.inference import judged_episodes, judged_preferences, plan_
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import PosteriorResult, further_posterior, sample_posterior, with_model_spread
 from irl.processes import all_done
+from irl.result.gammas import GammaChoice
 from irl.result.limits import FoundLimit
-from irl.result.result import GammaChoice, Quality, TimeWindow
+from irl.result.result import Quality
+from irl.result.windows import TimeWindow
 from irl.settings import DemoConfig
 from irl.stages import Reporter, Stages
 from irl.stored_stages import MemberPosterior, stored_expert, stored_outcome_model

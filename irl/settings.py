@@ -25,7 +25,8 @@ from cirl_gym.tables.weighed import chosen_outcomes
 from cirl_gym.worlds.tumour import TumourParameters
 from irl.checks.quality import QualityConfig
 from irl.preferences.inference import PosteriorConfig
-from irl.result.result import check_gammas, check_starts
+from irl.result.gammas import check_gammas
+from irl.result.windows import check_starts
 
 HABIT = (PREVIOUS, PREVIOUS2)
 """What habits of a table's experts depend on, unless something else is asked."""

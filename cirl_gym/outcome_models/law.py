@@ -21,12 +21,12 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import lsq_linear
 
 from cirl_gym.data.batch import Batch
 from cirl_gym.data.outcomes import before
 from cirl_gym.outcome_models.inputs import Scaler, Window, set_arrays
 from cirl_gym.outcome_models.limits import UNLIMITED, HardLimits, censored_regression, hard_limits, outcome_bounds
+from cirl_gym.outcome_models.ridge import bounded_ridge, ridge
 from cirl_gym.outcome_models.stated import EffectBounds
 from cirl_gym.outcome_models.terms import (
     SHAPES,
@@ -100,55 +100,6 @@ class LinearLaw:
     def shapes(self) -> tuple[Shape, ...]:
         """Which terms the law of each feature has."""
         return (STRAIGHT,) * self.window.n_features if self.terms is None else self.terms.shapes
-
-
-def ridge(design: FloatArray, targets: FloatArray, strengths: tuple[float, ...]) -> list[tuple[FloatArray, FloatArray]]:
-    """Weights ``[F, k]`` and intercepts ``[k]`` for every strength from one eigendecomposition.
-
-    Minimises ``mean |targets - intercept - design . weights|^2 + strength |weights|^2``; strength 0 gives the solution
-    of least norm. The intercept is not shrunk.
-    """
-    n, centre, level = len(design), design.mean(axis=0), targets.mean(axis=0)
-    values, vectors = np.linalg.eigh((design - centre).T @ (design - centre) / n)
-    cross = vectors.T @ ((design - centre).T @ (targets - level)) / n
-    solutions = []
-    for strength in strengths:
-        smallest = 1e-10 * max(float(values[-1]), 1e-300)
-        inverse = np.where(values > smallest, 1.0 / np.maximum(values + strength, smallest), 0.0)
-        weights = vectors @ (inverse[:, None] * cross)
-        solutions.append((weights, level - centre @ weights))
-    return solutions
-
-
-def bounded_ridge(
-    design: FloatArray, target: FloatArray, strength: float, contrasts: FloatArray, ranges: FloatArray
-) -> FloatArray:
-    """Weights ``[F]`` of a ridge regression whose contrasts are held to ranges: a quadratic program.
-
-    In the values of the contrasts alone it is a small bounded least squares, and the weights follow from them.
-
-    Args:
-        design: ``[n, F]`` columns of mean 0.
-        target: ``[n]`` of mean 0.
-        strength: as in :func:`ridge`.
-        contrasts: ``[k, F]`` independent.
-        ranges: ``[k, 2]`` least and largest value of each contrast; infinite: none.
-    """
-    curvature = design.T @ design / len(design)
-    curvature[np.diag_indices_from(curvature)] += max(strength, 1e-8)
-    solved: FloatArray = np.asarray(
-        np.linalg.solve(curvature, np.column_stack([design.T @ target / len(design), contrasts.T])), dtype=np.float64
-    )
-    free, reach = solved[:, 0], solved[:, 1:]
-    unheld, spread = contrasts @ free, contrasts @ reach
-    root: FloatArray = np.linalg.inv(np.linalg.cholesky(spread))
-    low, high = ranges.T
-    # A range of one number is a narrow one, which least squares with bounds can take.
-    width = 1e-9 * np.maximum(np.abs(np.where(np.isfinite(low), low, 0.0)), 1e-3)
-    values = lsq_linear(root, root @ unheld, (low - width, high + width), tol=1e-12).x
-    values = np.clip(values, low, high)
-    weights: FloatArray = free + reach @ np.linalg.solve(spread, values - unheld)
-    return weights
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from importlib import metadata
-from itertools import pairwise
 from math import dist
 from typing import Any
 
@@ -28,9 +27,11 @@ from irl.result.codec import (
 from irl.result.consequences import Consequences
 from irl.result.effects import ActionOverlap, Effect
 from irl.result.exchange import ExchangeRate
+from irl.result.gammas import GammaChoice
 from irl.result.habits import Habits
 from irl.result.limits import FoundLimit
 from irl.result.simulated_habits import SimulatedHabits
+from irl.result.windows import TimeWindow, check_starts
 
 BEYOND = 1.645
 """Standard errors above 0 beyond which a gain is called clear: one of twenty is so by chance alone."""
@@ -185,68 +186,6 @@ class AllowedActions(Record, frozen=True):
         return f"Some action was forbidden in {self.limited:,} of {self.decisions:,} decisions; {forced}."
 
 
-class GammaTried(Record, frozen=True):
-    """What one discount factor says: medians and 90 % intervals of the weights, the mean of kappa."""
-
-    gamma: Share
-    log_likelihood: LogProbability
-    """Mean log-probability of a held-out decision, its chance averaged over the posterior of weights and kappa."""
-    difference: LogProbability
-    """That minus the best discount factor's: 0 for the best, else negative."""
-    standard_error: NotNegative
-    """Of the difference, paired by patient."""
-    weights: Numbers
-    """``[d]`` posterior medians under this discount factor."""
-    intervals: tuple[Interval, ...]
-    kappa: float
-
-    def check(self) -> None:
-        """One interval for each weight."""
-        require(len(self.intervals) == len(self.weights), "gammas.tried: one interval for each weight")
-
-    @property
-    def tied(self) -> bool:
-        """Whether the best is at most one standard error better: held-out decisions do not tell the two apart."""
-        return -self.difference <= self.standard_error
-
-
-class GammaChoice(Record, frozen=True):
-    """The discount factor that was taken, and all that were tried."""
-
-    chosen: float
-    tried: tuple[GammaTried, ...]
-    decisions: int
-    patients: int
-
-    def check(self) -> None:
-        """There was a choice, of one of the best, about the same features."""
-        check_gammas([one.gamma for one in self.tried])
-        require(self.chosen in [one.gamma for one in self.tied], "gammas: the chosen one is none of the best")
-        require(len({len(one.weights) for one in self.tried}) == 1, "gammas: all must weigh the same features")
-
-    @property
-    def best(self) -> GammaTried:
-        """The one of the highest likelihood (of equals the largest)."""
-        return max(self.tried, key=lambda one: (one.difference, one.gamma))
-
-    @property
-    def tied(self) -> tuple[GammaTried, ...]:
-        """Those that held-out decisions do not tell from the best, and the best itself."""
-        return tuple(one for one in self.tried if one.tied)
-
-
-def check_gammas(gammas: Sequence[float]) -> None:
-    """Check that there is a choice: at least two discount factors, rising.
-
-    Raises:
-        ValueError: there is none, or one is out of its range.
-    """
-    rising = all(a < b for a, b in pairwise(gammas))
-    if len(gammas) < 2 or not rising or not all(0 <= gamma <= 1 for gamma in gammas):
-        listed = ", ".join(map(str, gammas))
-        raise ValueError(f"a discount factor is chosen from two or more, rising and between 0 and 1, got {listed}")
-
-
 class Foreseen(Record, frozen=True):
     """How well held-out decisions are foreseen, on average."""
 
@@ -363,63 +302,6 @@ class Quality(Record, frozen=True):
         if self.limit is not None:
             above = max(self.systematic, self.value) > self.limit
             require(not above, "quality: systematic or value is above the limit, which stops a run")
-
-
-class WindowChange(Record, frozen=True):
-    """One feature's weight in a window minus its weight in the window before, and the 90 % interval of that."""
-
-    difference: float
-    interval: Interval
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval does not hold 0: the change is beyond chance."""
-        return self.interval[0] * self.interval[1] > 0
-
-
-class WindowWeights(Record, frozen=True):
-    """The posterior of weights and kappa from the decisions of one window: medians, kappa's mean, 90 % intervals."""
-
-    weights: Numbers
-    """``[d]`` posterior medians."""
-    intervals: tuple[Interval, ...]
-    kappa: float
-    kappa_interval: Interval
-
-    def check(self) -> None:
-        """One interval for each weight."""
-        require(len(self.intervals) == len(self.weights), "windows: one interval for each weight")
-
-
-class TimeWindow(Record, frozen=True):
-    """One window of time steps, and what its decisions say. The key of ``from_`` is ``from``."""
-
-    from_: Count
-    to: int | None
-    """Last time step; None: to the end of the episodes."""
-    decisions: Count
-    patients: Count
-    found: WindowWeights | None
-    """None where there are too few decisions to say anything; the window is named all the same."""
-    changes: tuple[WindowChange, ...] | None
-    """``[d]`` how the weights differ from those of the window before; None where one of the two was not fitted."""
-
-    def check(self) -> None:
-        """It holds a step, and one change for each weight."""
-        require(self.to is None or self.to >= self.from_, f"windows: from {self.from_} to {self.to} holds no step")
-        if self.changes is not None:
-            same = self.found is not None and len(self.changes) == len(self.found.weights)
-            require(same, "windows: one change for each weight that was found")
-
-
-def check_starts(starts: Sequence[int]) -> None:
-    """Check the first steps of windows.
-
-    Raises:
-        ValueError: one is negative, or they do not rise.
-    """
-    if any(step < 0 for step in starts) or any(a >= b for a, b in pairwise(starts)):
-        raise ValueError(f"windows must be first steps from 0 on, each larger than the one before, got {list(starts)}")
 
 
 class Result(Document, frozen=True, kw_only=True):

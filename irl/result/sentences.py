@@ -23,8 +23,10 @@ from irl.max_margin.loop import MaxMarginResult
 from irl.preferences.choice import KAPPA
 from irl.preferences.identified_set import IdentifiedSet
 from irl.preferences.posterior import PosteriorResult, SamplerReport
+from irl.result.gammas import GammaChoice
 from irl.result.limits import FoundLimit
-from irl.result.result import LEAST, GammaChoice, HeldOutLikelihood, TimeWindow
+from irl.result.result import LEAST, HeldOutLikelihood
+from irl.result.windows import TimeWindow
 
 Verdict: TypeAlias = Literal["beyond habit", "nothing beyond habit", "not identifiable"]
 Pinned: TypeAlias = Literal["identified", "by decisions only", "not identified"]

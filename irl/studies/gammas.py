@@ -24,7 +24,7 @@ from irl.checks.metrics import HeldOutConfig, held_out_log_chances
 from irl.preferences.likelihood import per_decision, taken_log_probabilities
 from irl.preferences.posterior import PosteriorResult
 from irl.processes import all_done
-from irl.result.result import GammaChoice, GammaTried, check_gammas
+from irl.result.gammas import GammaChoice, GammaTried, check_gammas
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def choose_gamma(
         progress: called with (discount factors done, discount factors).
 
     Raises:
-        ValueError: there is no choice (:func:`irl.result.result.check_gammas`), or fewer than two patients are held
+        ValueError: there is no choice (:func:`irl.result.gammas.check_gammas`), or fewer than two patients are held
             out.
     """
     check_gammas(gammas)

@@ -20,7 +20,7 @@ from cirl_gym.types import FloatArray
 from irl.preferences.inference import PosteriorConfig, Psi, near_weights
 from irl.preferences.likelihood import PlanPool, by_group, taken_log_probabilities
 from irl.preferences.posterior import TAILS, PosteriorResult, normal_posterior, sample_posterior
-from irl.result.result import TimeWindow, WindowChange, WindowWeights, check_starts
+from irl.result.windows import TimeWindow, WindowChange, WindowWeights, check_starts
 
 FEWEST_DECISIONS, FEWEST_PATIENTS = 50, 10
 """A window with fewer is named and not fitted: how patients differ cannot be told from fewer."""

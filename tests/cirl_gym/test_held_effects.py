@@ -12,7 +12,8 @@ from termed_laws import ONE_LAG, levels, one_step, termed_law
 
 from cirl_gym.data.outcomes import with_lags
 from cirl_gym.outcome_models.fitting import fit_outcome_model
-from cirl_gym.outcome_models.law import bounded_ridge, fit_law, held_effects, ridge
+from cirl_gym.outcome_models.law import fit_law, held_effects
+from cirl_gym.outcome_models.ridge import bounded_ridge, ridge
 from cirl_gym.outcome_models.terms import STRAIGHT, Shape
 
 INF = np.inf

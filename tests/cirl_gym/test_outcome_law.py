@@ -16,7 +16,7 @@ from cirl_gym.data.outcomes import with_lags
 from cirl_gym.outcome_models.correction import _clipped_mean
 from cirl_gym.outcome_models.fitting import OutcomeModelConfig, fit_outcome_model
 from cirl_gym.outcome_models.inputs import Scaler, Window, end_labels, sequence_inputs
-from cirl_gym.outcome_models.law import AutoregressionConfig, LinearLaw, fit_autoregression, fit_law, known_lags, ridge
+from cirl_gym.outcome_models.law import AutoregressionConfig, LinearLaw, fit_autoregression, fit_law, known_lags
 from cirl_gym.outcome_models.limits import (
     GRID,
     HardLimits,
@@ -28,6 +28,7 @@ from cirl_gym.outcome_models.limits import (
     outcome_bounds,
 )
 from cirl_gym.outcome_models.oracle import OracleModel
+from cirl_gym.outcome_models.ridge import ridge
 from cirl_gym.outcome_models.store import load_model, save_model
 from cirl_gym.outcome_models.terms import STRAIGHT
 from cirl_gym.worlds.tumour import TumourWorld

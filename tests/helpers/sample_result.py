@@ -11,9 +11,11 @@ from irl.report.drawing import WhatIf
 from irl.result import result as records
 from irl.result.consequences import Consequences, Followed, OtherWeights
 from irl.result.exchange import ExchangeRate
+from irl.result.gammas import GammaChoice, GammaTried
 from irl.result.habits import HabitContext, HabitLevel, Habits
 from irl.result.result import Result
 from irl.result.simulated_habits import HabitLogit, SimulatedHabits, WithoutHabits
+from irl.result.windows import TimeWindow, WindowChange, WindowWeights
 
 LONG_NAMES = (
     "mean arterial pressure, lowest of the last 24 hours (mmHg)",
@@ -165,30 +167,28 @@ def sample_habits(spread: np.ndarray) -> SimulatedHabits:
     return SimulatedHabits(logits, 100.0, WithoutHabits(off, intervals, 212.5, (198.0, 231.0)))
 
 
-def sample_windows(w: np.ndarray, spread: np.ndarray) -> tuple[records.TimeWindow, ...]:
+def sample_windows(w: np.ndarray, spread: np.ndarray) -> tuple[TimeWindow, ...]:
     """Three windows, the second a little off the first, the last too short."""
-    first = records.WindowWeights(w, tuple(zip(w - spread, w + spread, strict=True)), 91.0, (70.5, 120.25))
+    first = WindowWeights(w, tuple(zip(w - spread, w + spread, strict=True)), 91.0, (70.5, 120.25))
     moved = w + 0.03 * (-1.0) ** np.arange(len(w))
-    second = records.WindowWeights(moved, tuple(zip(moved - spread, moved + spread, strict=True)), 88.0, (60.5, 110.75))
-    changes = tuple(
-        records.WindowChange(b - a, (b - a - s, b - a + s)) for a, b, s in zip(w, moved, spread, strict=True)
-    )
+    second = WindowWeights(moved, tuple(zip(moved - spread, moved + spread, strict=True)), 88.0, (60.5, 110.75))
+    changes = tuple(WindowChange(b - a, (b - a - s, b - a + s)) for a, b, s in zip(w, moved, spread, strict=True))
     return (
-        records.TimeWindow(0, 5, 1200, 180, first, None),
-        records.TimeWindow(6, 11, 1130, 175, second, changes),
-        records.TimeWindow(12, None, 31, 8, None, None),
+        TimeWindow(0, 5, 1200, 180, first, None),
+        TimeWindow(6, 11, 1130, 175, second, changes),
+        TimeWindow(12, None, 31, 8, None, None),
     )
 
 
-def sample_gammas(w: np.ndarray, spread: np.ndarray) -> records.GammaChoice:
+def sample_gammas(w: np.ndarray, spread: np.ndarray) -> GammaChoice:
     """Three discount factors, of which the first is worse and the others are a tie."""
     intervals = tuple(zip(w - spread, w + spread, strict=True))
     tried = (
-        records.GammaTried(0.5, -0.5213, -0.0891, 0.0123, w, intervals, 40.0),
-        records.GammaTried(0.9, -0.4322, 0.0, 0.0, w, intervals, 77.0),
-        records.GammaTried(0.99, -0.4347, -0.0025, 0.0041, w, intervals, 96.0),
+        GammaTried(0.5, -0.5213, -0.0891, 0.0123, w, intervals, 40.0),
+        GammaTried(0.9, -0.4322, 0.0, 0.0, w, intervals, 77.0),
+        GammaTried(0.99, -0.4347, -0.0025, 0.0041, w, intervals, 96.0),
     )
-    return records.GammaChoice(0.99, tried, 2950, 171)
+    return GammaChoice(0.99, tried, 2950, 171)
 
 
 def sample_result(d: int = 2) -> Result:

@@ -28,7 +28,7 @@ from irl.pipeline import simulate
 from irl.preferences.inference import PosteriorConfig, judged_preferences, plan_pool
 from irl.preferences.posterior import normal_posterior
 from irl.report.section import MINUS, signed
-from irl.result.result import GammaChoice, GammaTried, check_gammas
+from irl.result.gammas import GammaChoice, GammaTried, check_gammas
 from irl.result.sentences import TRADE_OFF, gamma_sentences
 from irl.run import Run
 from irl.settings import FitConfig

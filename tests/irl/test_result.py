@@ -15,7 +15,8 @@ from small_batches import batch_of
 
 from irl.result import result as records
 from irl.result.codec import Record
-from irl.result.result import AllowedActions, Foreseen, IdentifiedRanges, Result, WindowChange
+from irl.result.result import AllowedActions, Foreseen, IdentifiedRanges, Result
+from irl.result.windows import WindowChange
 
 SAMPLE = sample_result()
 KEYS = """

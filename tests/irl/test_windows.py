@@ -24,8 +24,9 @@ from irl.preferences.inference import PosteriorConfig, judged_preferences
 from irl.preferences.likelihood import PlanPool
 from irl.preferences.posterior import normal_posterior, prepared, sample_posterior
 from irl.report.section import MINUS, signed
-from irl.result.result import Result, TimeWindow, WindowChange, WindowWeights, check_starts
+from irl.result.result import Result
 from irl.result.sentences import window_sentences
+from irl.result.windows import TimeWindow, WindowChange, WindowWeights, check_starts
 from irl.settings import FitConfig
 from irl.studies.windows import (
     FEWEST_DECISIONS,
