@@ -272,20 +272,26 @@ def checks(found: Mapping[str, Checks]) -> str:
     for name, own in found.items():
         prefer = [one for one in own.runs if one.kappa]
         kappas = sum(one.kappa_interval[0] <= one.kappa <= one.kappa_interval[1] for one in prefer)
-        held, judged, right = (sum(getattr(one, key) for one in own.runs) for key in ("held", "judged", "right"))
-        shown = sum(one.matter for one in own.runs)
+        held, read = ([hit for one in own.runs for hit in getattr(one, key)] for key in ("held", "held_if_read"))
+        right, shown = (sum(getattr(one, key) for one in own.runs) for key in ("right", "matter"))
         rows.append(
             (
                 name,
                 f"{len(own.runs)}, {len(prefer)}",
-                f"{held} of {judged}{f' ({100 * held / judged:.0f} %)' if judged else ''}",
+                share(held),
+                share(read),
                 f"{kappas} of {len(prefer)}",
                 f"{right} of {len(own.runs)}",
                 f"{shown}",
             )
         )
-    head = ("study", "runs, with preferences", "weights in their 90 % intervals", "kappas", "verdict right")
-    return table((*head, "outcomes matter"), rows)
+    head = ("study", "runs, with preferences", "weights in their 90 % intervals", "of those that may be read")
+    return table((*head, "kappas", "verdict right", "outcomes matter"), rows)
+
+
+def share(hits: Sequence[bool]) -> str:
+    """How many of them are true."""
+    return f"{sum(hits)} of {len(hits)}{f' ({100 * sum(hits) / len(hits):.0f} %)' if hits else ''}"
 
 
 def hospitals(found: Found) -> str:

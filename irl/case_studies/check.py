@@ -13,6 +13,7 @@ from cirl_gym.data.batch import PREVIOUS, Batch
 from cirl_gym.files import StoredParts, read_json, write_json
 from irl.processes import one_thread
 from irl.result.case_study import CheckedRun
+from irl.result.sentences import weights_mean_something
 from irl.semi_synthetic import brief, matters, run, ward_of
 from irl.settings import ExplainConfig
 from irl.whole_run import Episodes
@@ -59,6 +60,7 @@ def checked(
 def checked_run(found: Mapping[str, Any]) -> CheckedRun:
     """What is kept of a run's file."""
     said, truth = found["habit"], found["truth"]
+    meant = weights_mean_something(said["verdict"])
     return CheckedRun(
         weights=truth["weights"],
         intervals=said["intervals"],
@@ -66,4 +68,5 @@ def checked_run(found: Mapping[str, Any]) -> CheckedRun:
         kappa_interval=said["kappa_interval"],
         matter=matters(found),
         verdict=said["verdict"],
+        read=tuple(meant and name not in said["uninterpreted"] for name in found["outcomes"]),
     )

@@ -126,7 +126,7 @@ def of_rows(
 
 
 def _told(number: int, found: CheckedRun) -> None:
-    held = f"{found.held} of {found.judged} weights in their intervals"
+    held = f"{sum(found.held)} of {len(found.held)} weights in their intervals"
     print(f"[check {number}] {held}, verdict {'right' if found.right else 'wrong'}", file=sys.stderr, flush=True)
 
 

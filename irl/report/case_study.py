@@ -147,10 +147,11 @@ def _check(found: CaseStudy) -> Section | None:
     if not found.simulated:
         return None
     runs = len(found.simulated)
-    held, judged, right = (sum(getattr(one, name) for one in found.simulated) for name in ("held", "judged", "right"))
+    held, read = ([hit for one in found.simulated for hit in getattr(one, name)] for name in ("held", "held_if_read"))
     says = (
-        f"Experts who are known, in a world fitted to the table ({runs} runs): {held} of {judged} weights lie in their "
-        f"90 % intervals, and {right} of {runs} verdicts are right."
+        f"Experts who are known, in a world fitted to the table ({runs} runs): {sum(held)} of {len(held)} weights lie "
+        f"in their 90 % intervals, {sum(read)} of {len(read)} of those that may be read, and "
+        f"{sum(one.right for one in found.simulated)} of {runs} verdicts are right."
     )
     return Section("study-check", "Experts who are known", (), (says,))
 

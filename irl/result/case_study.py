@@ -115,17 +115,19 @@ class CheckedRun(Record, frozen=True, kw_only=True):
     matter: bool
     """Whether their outcomes foresee their decisions better than habit can, by more than two standard errors."""
     verdict: str
+    read: tuple[bool, ...]
+    """``[d]`` which weights may be read: the verdict is "beyond habit", and the effect that each rests on is known."""
 
     @property
-    def held(self) -> int:
-        """How many intervals of weights hold the truth; of experts without preferences there is none."""
+    def held(self) -> tuple[bool, ...]:
+        """Which intervals of weights hold the truth; of experts without preferences there is none."""
         pairs = zip(self.weights, self.intervals, strict=True)
-        return sum(low <= weight <= high for weight, (low, high) in pairs) if self.kappa else 0
+        return tuple(low <= weight <= high for weight, (low, high) in pairs) if self.kappa else ()
 
     @property
-    def judged(self) -> int:
-        """Of how many."""
-        return len(self.weights) if self.kappa else 0
+    def held_if_read(self) -> tuple[bool, ...]:
+        """The same of those that may be read."""
+        return tuple(held for held, read in zip(self.held, self.read, strict=False) if read)
 
     @property
     def right(self) -> bool:

@@ -365,10 +365,11 @@ def test_a_study_of_ones_own_runs_and_leaves_what_it_found(tmp_path, monkeypatch
 
 def test_intervals_of_experts_without_preferences_hold_nothing() -> None:
     given = {"weights": (-0.5, 0.5), "intervals": ((-0.6, -0.4), (0.6, 0.7)), "kappa_interval": (1.0, 3.0)}
+    given["read"] = (False, True)
     one = CheckedRun(**given, kappa=2.0, matter=True, verdict="beyond habit")
-    assert (one.held, one.judged, one.right) == (1, 2, True)
+    assert (one.held, one.held_if_read, one.right) == ((True, False), (False,), True)
     none = CheckedRun(**given, kappa=0.0, matter=False, verdict="beyond habit")
-    assert (none.held, none.judged, none.right) == (0, 0, False)
+    assert (none.held, none.held_if_read, none.right) == ((), (), False)
 
 
 @pytest.mark.slow
@@ -378,8 +379,8 @@ def test_experts_who_are_known_act_in_the_world_of_a_study(tmp_path, monkeypatch
     arguments = ["case-study", path, "--meds", str(meds), "--out", str(out), "--check", "2"]
     assert main(arguments) == 0
     found = CaseStudy.read(out / "study.json")
-    assert [one.judged for one in found.simulated] == [0, 1]
-    assert f"{sum(one.held for one in found.simulated)} of 1 weights lie in their 90 % intervals" in " ".join(
+    assert [len(one.held) for one in found.simulated] == [0, 1]
+    assert f"{sum(found.simulated[1].held)} of 1 weights lie in their 90 % intervals" in " ".join(
         capsys.readouterr().out.split()
     )
 

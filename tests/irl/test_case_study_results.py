@@ -15,6 +15,7 @@ from cirl_gym.files import write_json
 from irl.benchmark.table import TableOutcome
 from irl.result.baselines import Row
 from irl.result.case_study import CaseStudy, CheckedRun
+from irl.result.sentences import weights_mean_something
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "case-studies.md").read_text(encoding="utf-8")
@@ -64,7 +65,8 @@ def test_where_the_page_says_that_no_weight_is_read_none_is(name) -> None:
 
 
 def test_no_weight_of_antibiotics_is_read_in_any_cohort_and_in_the_larger_one_outcomes_add_nothing() -> None:
-    assert all(weight.unread for runs in EVERYTHING.hospitals.values() for one in runs for weight in one.weights)
+    read = [one for runs in EVERYTHING.hospitals.values() for one in runs if weights_mean_something(one.verdict)]
+    assert all(weight.unread for one in read for weight in one.weights)
     added = [one.beyond_habit for one in EVERYTHING.hospitals["eicu"]]
     assert all(abs(one.mean) < 2 * one.standard_error for one in added)
 
@@ -107,7 +109,12 @@ def checked(
         "number": 0,
         "truth": {"weights": truth, "kappa": kappa, "gain": gain},
         "outcomes": ["a", "b"],
-        "habit": {"intervals": [[-0.8, -0.2], [0.1, 0.2]], "kappa_interval": interval, "verdict": verdict},
+        "habit": {
+            "intervals": [[-0.8, -0.2], [0.1, 0.2]],
+            "kappa_interval": interval,
+            "verdict": verdict,
+            "uninterpreted": ["b"] if truth[1] == 0.5 else [],
+        },
     }
 
 
@@ -130,10 +137,12 @@ def test_checks_are_collected_as_far_as_they_are_done(tmp_path) -> None:
         kappa_interval=(1.0, 3.0),
         matter=True,
         verdict="beyond habit",
+        read=(True, False),
     )
     made = tables(Stored({}, Stored.read(tmp_path).checks, {}, None, {}))["Experts who are known"]
-    # Two of three have preferences, 3 of their 4 weights are held; the last gain is less than two standard errors.
-    assert made.splitlines()[2] == "| potassium | 3, 2 | 3 of 4 (75 %) | 1 of 2 | 2 of 3 | 1 |"
+    # Two of three have preferences, 3 of their 4 weights are held, and the fourth is not read; the last gain is less
+    # than two standard errors.
+    assert made.splitlines()[2] == "| potassium | 3, 2 | 3 of 4 (75 %) | 3 of 3 (100 %) | 1 of 2 | 2 of 3 | 1 |"
 
 
 def test_accuracies_stand_beside_those_of_the_same_splits() -> None:
