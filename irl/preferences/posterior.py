@@ -25,6 +25,8 @@ from irl.preferences.marginal import Marginal
 from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, independent_chains
 
 TAILS = np.array([0.05, 0.5, 0.95])
+_SAMPLED = 40
+"""Coordinates up to which every one of many posteriors is sampled, also where most are logits of habits."""
 MOST = 4000
 """Draws of a posterior at most, evenly spread over all that were made."""
 
@@ -207,11 +209,11 @@ def sample_posterior(
 def further_posterior(
     pool: PlanPool, signs: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAWS
 ) -> PosteriorResult:
-    """One of many posteriors of the same kind: sampled in few coordinates, else :func:`normal_posterior`.
+    """One of many posteriors of the same kind: sampled, or :func:`normal_posterior` where logits of habits are many.
 
     In many coordinates, most of which are logits of habits, the density is close to normal, and a sample takes long.
     """
-    if _coordinates(pool) <= FEW:
+    if _coordinates(pool) <= max(_SAMPLED, 2 * pool.psi.shape[-1]):
         return sample_posterior(pool, signs, rng, draws)
     return normal_posterior(pool, signs, MOST, rng)
 

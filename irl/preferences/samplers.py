@@ -4,7 +4,8 @@ Where all patients' best plans change at the same weights the density has kinks.
 walkers that needs no gradient (emcee's differential evolution; ter Braak 2006, Nelson et al. 2014) is much the faster;
 in many, as with a habit of 25 actions, the logits are integrated out, and walkers jump to independent places. One
 matrix product serves all walkers. Both go on until R-hat and bulk effective sizes (Vehtari et al. 2021) are good
-enough, or until they have run long.
+enough, or until they have run long. Measured with 25 outcomes that play no part and two actions: the ensemble has not
+converged after 145 s (R-hat 1.03), independent places have after 16 s, and say the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cirl_gym.types import FloatArray
 from irl.preferences.choice import Density
 from irl.preferences.marginal import Marginal
 
-FEW = 40
+FEW = 25
 """Coordinates up to which an ensemble of walkers is used."""
 R_HAT, EFFECTIVE = 1.01, 400.0
 """Chains have converged where no R-hat is above and no bulk effective size below."""
@@ -35,6 +36,8 @@ _LEAPING, _LEAPS, _STEP = 512, 8, 0.25
 """Draws of the surrogate at once, steps of a leapfrog, and the length of a step where the covariance is 1."""
 _SETTLED, _APART = 50, 10
 """Leapfrogs until the surrogate's draws are settled, and between two draws."""
+_NEAR, _STRETCH = 0.05, 0.5
+"""How near the peak draws begin, in standard deviations, and by how much the logarithm of kappa changes in a step."""
 
 
 def ensemble_chains(
@@ -112,10 +115,11 @@ class Surrogate:
     def __init__(self, density: Marginal, peak: FloatArray, covariance: FloatArray, rng: np.random.Generator) -> None:
         self.prior, self.parabola, self.rng = density.prior, density.parabola(peak), rng
         self.peak, self.root = peak, np.asarray(np.linalg.cholesky(covariance))
-        # From the peak: one that began where the likelihood is steep would not leave.
-        self._z: FloatArray = np.zeros((_LEAPING, len(peak)))
+        # From near the peak: one that began where the likelihood is steep would not leave.
+        self._z: FloatArray = _NEAR * rng.standard_normal((_LEAPING, len(peak)))
         self._left = np.empty((0, len(peak)))
-        self._leap(_SETTLED)
+        # Where outcomes play no part the peak is a spike, out of which long steps do not lead.
+        self._leap(np.geomspace(_STEP / 20, _STEP, _SETTLED))
 
     def __call__(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log densities ``[M]`` at coordinates ``[M, n]``, but for a constant, and gradients ``[M, n]``."""
@@ -126,7 +130,7 @@ class Surrogate:
     def draw(self, many: int) -> FloatArray:
         """Coordinates ``[many, n]``, none of them twice."""
         while len(self._left) < many:
-            self._leap(_APART)
+            self._leap(np.full(_APART, _STEP))
             fresh = self.rng.permutation(self.peak + self._z @ self.root.T)
             self._left = np.concatenate([self._left, fresh])
         drawn, self._left = self._left[:many], self._left[many:]
@@ -144,15 +148,26 @@ class Surrogate:
         z, after, _ = self._flow(z, speed, far / _LEAPS)
         return self.peak + z @ self.root.T, ((speed**2).sum(axis=1) - (after**2).sum(axis=1)) / 2
 
-    def _leap(self, times: int) -> None:
-        """Leapfrogs of all draws, each accepted by how well energy was kept."""
-        density = self._at(self._z)[0]
-        for _ in range(times):
+    def _leap(self, sizes: FloatArray) -> None:
+        """Leapfrogs of all draws, by steps of about these sizes, each accepted by how well energy was kept."""
+        for size in sizes:
+            density = self._stretch()
             speed = self.rng.standard_normal(self._z.shape)
-            to, after, reached = self._flow(self._z, speed, _STEP * self.rng.uniform(0.7, 1.3))
+            to, after, reached = self._flow(self._z, speed, size * self.rng.uniform(0.7, 1.3))
             lost = density - (speed**2).sum(axis=1) / 2 - reached + (after**2).sum(axis=1) / 2
             kept = -np.log(self.rng.random(len(to))) > lost
-            self._z, density = np.where(kept[:, None], to, self._z), np.where(kept, reached, density)
+            self._z = np.where(kept[:, None], to, self._z)
+
+    def _stretch(self) -> FloatArray:
+        """Densities of all draws after a step by which kappa alone changes: along it the prior is far from normal."""
+        x, free = self.peak + self._z @ self.root.T, self.prior.free
+        by = _STRETCH * self.rng.standard_normal((len(x), 1))
+        moved: FloatArray = np.where(free, x * np.exp(by), x + by)
+        density, reached = self(x)[0], self(moved)[0]
+        kept = np.log(self.rng.random(len(x))) < reached - density + by[:, 0] * free.sum()
+        x = np.where(kept[:, None], moved, x)
+        self._z = np.asarray(np.linalg.solve(self.root, (x - self.peak).T).T, dtype=np.float64)
+        return np.asarray(np.where(kept, reached, density))
 
     def _flow(self, z: FloatArray, speed: FloatArray, size: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Places and speeds ``[M, n]`` after a leapfrog, and densities ``[M]`` there."""

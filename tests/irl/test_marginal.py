@@ -86,3 +86,15 @@ def test_names_of_levels_and_order_of_decisions_change_nothing():
     x = np.random.default_rng(1).standard_normal((3, 3))
     np.testing.assert_allclose(one.many(x), other.many(x), atol=1e-2)
     np.testing.assert_allclose(one.peak()[0], other.peak()[0], atol=1e-2)
+
+
+def test_outcomes_that_play_no_part_leave_kappa_to_its_prior():
+    # The peak, theta 0, is a spike that holds next to nothing of the density: kappa is below k by (k / (s + k))^d.
+    batch, d = drawn_pool([60.0], patients=10, steps=6, seed=3).batch, 30
+    density = marginal_of(PlanPool(batch, np.zeros((1, *batch.actions.shape, batch.n_actions, d))), [0] * d)
+    peak, covariance = density.peak()
+    chains = independent_chains(density, peak, covariance, np.random.default_rng(0), 1600)
+    kappa = np.abs(density.theta(chains)).sum(axis=-1).ravel()
+    chance = (kappa / (density.prior.scale + kappa)) ** d
+    np.testing.assert_allclose(np.quantile(chance, [0.1, 0.5, 0.9]), [0.1, 0.5, 0.9], atol=0.06)
+    assert convergence(density.theta(chains))[0].max() < 1.05
