@@ -22,11 +22,17 @@ from cirl_gym.types import FloatArray
 from irl.preferences.choice import Decisions, Density, patients_power
 from irl.preferences.likelihood import PlanPool, finite_logs
 from irl.preferences.marginal import Marginal
-from irl.preferences.samplers import DRAWS, FEW, converged, convergence, ensemble_chains, independent_chains
+from irl.preferences.samplers import (
+    DRAWS,
+    FEW,
+    FEW_WEIGHTS,
+    converged,
+    convergence,
+    ensemble_chains,
+    independent_chains,
+)
 
 TAILS = np.array([0.05, 0.5, 0.95])
-_SAMPLED = 40
-"""Coordinates up to which every one of many posteriors is sampled, also where most are logits of habits."""
 MOST = 4000
 """Draws of a posterior at most, evenly spread over all that were made."""
 
@@ -213,7 +219,7 @@ def further_posterior(
 
     In many coordinates, most of which are logits of habits, the density is close to normal, and a sample takes long.
     """
-    if _coordinates(pool) <= max(_SAMPLED, 2 * pool.psi.shape[-1]):
+    if _coordinates(pool) <= max(FEW, 2 * pool.psi.shape[-1]):
         return sample_posterior(pool, signs, rng, draws)
     return normal_posterior(pool, signs, MOST, rng)
 
@@ -234,12 +240,13 @@ def normal_posterior(pool: PlanPool, signs: npt.ArrayLike, draws: int, rng: np.r
 def prepared(pool: PlanPool, signs: npt.ArrayLike) -> tuple[Density | Marginal, FloatArray, FloatArray]:
     """The density with the power that patients ask for, its peak ``[n]`` and the covariance ``[n, n]`` around it.
 
-    Beyond :data:`irl.preferences.samplers.FEW` coordinates it is that of theta alone.
+    Beyond :data:`irl.preferences.samplers.FEW` coordinates, or ``FEW_WEIGHTS`` weights, it is that of theta alone.
     """
     allowed = checked_signs(signs)
     if len(allowed) != pool.psi.shape[-1]:
         raise ValueError(f"signs must be {pool.psi.shape[-1]} numbers, got {len(allowed)}")
-    density = (Density if _coordinates(pool) <= FEW else Marginal)(Decisions.of(pool), allowed)
+    few = _coordinates(pool) <= FEW and len(allowed) <= FEW_WEIGHTS
+    density = (Density if few else Marginal)(Decisions.of(pool), allowed)
     peak, _ = density.peak()
     density.power = patients_power(density, peak)
     return density, *density.peak()

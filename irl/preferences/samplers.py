@@ -18,8 +18,8 @@ from cirl_gym.types import FloatArray
 from irl.preferences.choice import Density
 from irl.preferences.marginal import Marginal
 
-FEW = 25
-"""Coordinates up to which an ensemble of walkers is used."""
+FEW, FEW_WEIGHTS = 40, 20
+"""Coordinates, and weights among them, up to which an ensemble of walkers is used."""
 R_HAT, EFFECTIVE = 1.01, 400.0
 """Chains have converged where no R-hat is above and no bulk effective size below."""
 DRAWS = 1600
@@ -206,8 +206,9 @@ def convergence(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     r_hat, effective = np.ones(shown.shape[-1]), np.full(shown.shape[-1], float(shown[..., 0].size))
     for i in range(shown.shape[-1]):
         if np.ptp(shown[..., i]) > 1e-9:  # the weight of a single outcome of known sign cannot vary
-            r_hat[i] = float(stats.rhat(shown[..., i]))
-            effective[i] = float(stats.ess(shown[..., i]))
+            with np.errstate(invalid="ignore", divide="ignore"):  # of a few draws that hardly moved
+                r_hat[i] = np.nan_to_num(float(stats.rhat(shown[..., i])), nan=np.inf)
+                effective[i] = np.nan_to_num(float(stats.ess(shown[..., i])))
     if np.ptp(kappa) == 0:  # chains that never moved
         return np.full_like(r_hat, np.inf), np.zeros_like(effective)
     return r_hat, effective
