@@ -37,7 +37,6 @@ class OfSetting:
     """The outcomes of one setting, by method."""
 
     def __init__(self, outcomes: Sequence[Outcome], setting: str) -> None:
-        self.setting = setting
         self.runs = {
             method: [one for one in outcomes if (one.setting, one.method) == (setting, method)] for method in METHODS
         }
@@ -49,13 +48,13 @@ class OfSetting:
     def found(self) -> str:
         """The tumour weights of CIRL."""
         weights = [one.row.weights[0] for one in self.runs["cirl"] if one.row.weights is not None]
-        mean, least, largest = (plain(value, 3) for value in (np.mean(weights), max(weights), min(weights)))
-        return f"{mean} ({largest} to {least})"
+        mean, low, high = (plain(value, 3) for value in (np.mean(weights), min(weights), max(weights)))
+        return f"{mean} ({low} to {high})"
 
     def intervals(self) -> tuple[str, str]:
         """Half their mean width, and how many hold the truth."""
-        ends = [next(iter((one.row.intervals or {}).values())) for one in self.runs["cirl"]]
-        held = held_truths(self.runs["cirl"], lambda one: next(iter((one.row.intervals or {}).values()), None))["cirl"]
+        ends = [one.interval for one in self.runs["cirl"] if one.interval is not None]
+        held = held_truths(self.runs["cirl"], lambda one: one.interval)["cirl"]
         return plain(float(np.mean([high - low for low, high in ends])) / 2, 3), f"{held.hits} of {held.runs}"
 
     def sets(self) -> tuple[str, str]:

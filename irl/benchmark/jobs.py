@@ -96,6 +96,11 @@ class Outcome(Document, frozen=True, kw_only=True):
         return self.row.method
 
     @property
+    def interval(self) -> Interval | None:
+        """90 % interval of the first weight; None: the method gives none."""
+        return next(iter((self.row.intervals or {}).values()), None)
+
+    @property
     def weights(self) -> Numbers | None:
         """``[d]`` weights found; None: the method finds none."""
         return self.row.weights

@@ -235,7 +235,7 @@ def _orders(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], str]:
 def _held(outcomes: Sequence[Outcome]) -> tuple[Table, ...]:
     """How often intervals and identified sets hold the truth."""
     accounts: dict[str, Callable[[Outcome], Interval | None]] = {
-        "90 % interval": lambda one: next(iter((one.row.intervals or {}).values()), None),
+        "90 % interval": lambda one: one.interval,
         "identified set": lambda one: one.identified,
     }
     rows = [
@@ -335,7 +335,7 @@ def outcome_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     rows = []
     for one in outcomes:
         row, scores = one.row, one.row.scores
-        first = next(iter((row.intervals or {}).values()), (None, None))
+        first = one.interval or (None, None)
         rows.append(
             {
                 "setting": one.setting,
